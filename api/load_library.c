@@ -25,18 +25,18 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
     free(full);
     if (!m->handle) {
         const char *why = dlerror();
-        return rt_fail(e, BRAID_IO, "cannot be opened as a library: %s",
+        return rt_fail(e, BRAID_IO, "%s: cannot be opened as a library: %s", path,
                        why ? why : "no reason given");
     }
     const braid_model_v1 *(*get)(void);
     *(void **)&get = dlsym(m->handle, "braid_model");
-    if (!get) return rt_fail(e, BRAID_INPUT, "not a library made by braid compile");
+    if (!get) return rt_fail(e, BRAID_INPUT, "%s: not a library made by braid compile", path);
     const braid_model_v1 *lib = get();
     /* Old libraries, from before GPUs, have a shorter table. */
     if (!lib || lib->abi_version != BRAID_ABI_VERSION ||
         lib->struct_size < offsetof(braid_model_v1, device_type))
-        return rt_fail(e, BRAID_UNSUPPORTED, "made for version %u of the interface, not %d",
-                       lib ? lib->abi_version : 0, BRAID_ABI_VERSION);
+        return rt_fail(e, BRAID_UNSUPPORTED, "%s: made for version %u of the interface, not %d",
+                       path, lib ? lib->abi_version : 0, BRAID_ABI_VERSION);
     memcpy(&m->table, lib, lib->struct_size < sizeof m->table ? lib->struct_size : sizeof m->table);
     if (!m->table.device_type) m->table.device_type = BRAID_DEVICE_CPU;
     m->lib = lib = &m->table;

@@ -60,6 +60,8 @@ braid_status rt_options(const braid_options *from, braid_options *o, Progress *p
         return rt_fail(e, BRAID_MODEL,
                        "model_data is a compiled library, not an ONNX model: a library is loaded "
                        "from its file");
+    if (o->threads < 0 || o->tune_seconds < 0)
+        return rt_fail(e, BRAID_USAGE, "threads and tune_seconds cannot be negative");
     if (o->shape_count < 0 || (o->shape_count > 0 && !o->shape))
         return rt_fail(e, BRAID_USAGE, "shape_count is %d, but there are no shapes",
                        (int)o->shape_count);

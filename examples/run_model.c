@@ -116,10 +116,12 @@ int main(int argc, char **argv) {
     }
     braid_tensor_v1 *in = calloc((size_t)model->ninput + 1, sizeof *in);
     braid_tensor_v1 *out = calloc((size_t)model->noutput + 1, sizeof *out);
-    braid_session_config_v1 config = {.struct_size = sizeof config, .threads = 2};
+    char why[512] = "out of memory";
+    braid_session_config_v1 config = {
+        .struct_size = sizeof config, .threads = 2, .message = why, .message_size = sizeof why};
     void *session = NULL;
-    int status = in && out ? model->session_new(&config, &session) : 5, ok = status == 0;
-    if (!ok) fprintf(stderr, "%s: no session: status %d\n", argv[1], status);
+    int ok = in && out && model->session_new(&config, &session) == 0;
+    if (!ok) fprintf(stderr, "%s: no session: %s\n", argv[1], why);
     for (int i = 0; ok && i < model->ninput; i++) ok = make_input(&model->input[i], &in[i]);
     if (ok) {
         char message[512];

@@ -3,8 +3,17 @@
 
 #include "session.h"
 
+bool session_torn(Session *s) {
+    if (!s->runs) s->forks = interrupt_forks;
+    return s->forks != interrupt_forks;
+}
+
 bool session_open(Session *s) {
-    return !s->closed || raise_status(BRAID_USAGE, "the session is closed");
+    if (s->closed) return raise_status(BRAID_USAGE, "the session is closed");
+    if (session_torn(s))
+        return raise_status(BRAID_USAGE, "another thread was running the session when this process "
+                                         "was forked: make another session");
+    return true;
 }
 
 void session_drop(Session *s) {
@@ -214,8 +223,7 @@ static bool take_inputs(Call *c, bool step, bool *device) {
             const DLTensor *t = device_tensor(o);
             int where = t ? (int)t->device.device_type : dlpack_device(o);
             if (where < 0)
-                return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed",
-                                  m->in[i]->name);
+                return raise_caused(BRAID_INPUT, "__dlpack_device__ of input", m->in[i]->name);
             if (where) note_library(c, o);
             *device = *device || (where > kDLCPU && where == m->device);
         }
@@ -261,7 +269,9 @@ static bool run_values(Call *c) {
     bool good = true;
     for (int i = 0; i < m->nout; i++) {
         if (c->into[i].value)
-            c->result[i] = Py_NewRef(c->into[i].keep);
+            c->result[i] =
+                Py_NewRef(PyTuple_Check(c->into[i].keep) ? PyTuple_GetItem(c->into[i].keep, 0)
+                                                         : c->into[i].keep);
         else if (good)
             c->result[i] = value_give(c->vout[i]);
         else
@@ -303,7 +313,7 @@ static bool run_device(Call *c) {
         int where = dlpack_device(o);
         if (where == m->device) {
             DLTensor *t;
-            c->held[i].keep = dlpack_capsule(o, m->in[i]->name, stream, &t);
+            c->held[i].keep = dlpack_capsule(o, "input", m->in[i]->name, stream, &t);
             good = c->held[i].keep != NULL;
             in[i] = good ? t : NULL;
         } else {

@@ -28,7 +28,8 @@ int dlpack_device(PyObject *o) {
     return (int)device;
 }
 
-PyObject *dlpack_capsule(PyObject *o, const char *input, PyObject *stream, DLTensor **tensor) {
+PyObject *dlpack_capsule(PyObject *o, const char *what, const char *name, PyObject *stream,
+                         DLTensor **tensor) {
     PyObject *f = PyObject_GetAttr(o, name_dlpack);
     PyObject *none = PyTuple_New(0);
     PyObject *kw = stream ? Py_BuildValue("{s:O}", "stream", stream) : NULL;
@@ -36,23 +37,11 @@ PyObject *dlpack_capsule(PyObject *o, const char *input, PyObject *stream, DLTen
     Py_XDECREF(kw);
     Py_XDECREF(none);
     Py_XDECREF(f);
-    if (!capsule) {
-        PyObject *type, *value, *trace;
-        PyErr_Fetch(&type, &value, &trace);
-        PyErr_NormalizeException(&type, &value, &trace);
-        PyObject *text = value ? PyObject_Str(value) : NULL;
-        PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "replace") : NULL;
-        PyErr_Restore(type, value, trace);
-        raise_from(BRAID_INPUT, "input '%s': %s", input,
-                   bytes ? PyBytes_AsString(bytes) : "__dlpack__ failed");
-        Py_XDECREF(bytes);
-        Py_XDECREF(text);
-        return NULL;
-    }
+    if (!capsule) { return raise_caused(BRAID_INPUT, what, name); }
     /* It stays "dltensor": the capsule frees the tensor when we drop it. */
     DLManagedTensor *m = PyCapsule_GetPointer(capsule, "dltensor");
     if (!m) {
-        raise_from(BRAID_INPUT, "input '%s': __dlpack__ returned no DLPack tensor", input);
+        raise_from(BRAID_INPUT, "%s '%s': __dlpack__ returned no DLPack tensor", what, name);
         Py_DECREF(capsule);
         return NULL;
     }
@@ -120,7 +109,7 @@ bool dlpack_of_value(const braid_value *v, DLTensor *t) {
 bool dlpack_take(const braid_io *io, PyObject *o, Held *h) {
     DLTensor *t;
     braid_error e;
-    PyObject *capsule = dlpack_capsule(o, io->name, NULL, &t);
+    PyObject *capsule = dlpack_capsule(o, "input", io->name, NULL, &t);
     if (!capsule) return false;
     h->keep = capsule;
     braid_dtype dtype = from_dl(t->dtype);
@@ -168,6 +157,36 @@ bool dlpack_take(const braid_io *io, PyObject *o, Held *h) {
         return true;
     return raise_status(e.status == BRAID_MEMORY ? BRAID_MEMORY : BRAID_INPUT, "input '%s': %s",
                         io->name, e.message);
+}
+
+bool dlpack_into(const braid_io *io, PyObject *o, Held *h) {
+    DLTensor *t;
+    braid_error e;
+    PyObject *library = dlpack_library(o), *capsule = NULL;
+    int device = library && PyUnicode_CompareWithASCIIString(library, "jax") ? dlpack_device(o) : 0;
+    if (device < 0) return raise_caused(BRAID_USAGE, "out for", io->name);
+    if (device != kDLCPU)
+        return raise_status(BRAID_USAGE,
+                            "out for '%s': it has to be a NumPy array, a tensor of PyTorch in CPU "
+                            "memory, or None",
+                            io->name);
+    if (!(capsule = dlpack_capsule(o, "out for", io->name, NULL, &t))) return false;
+    bool dense = t->ndim >= 0 && t->ndim <= BRAID_RANK_LIMIT;
+    for (int64_t i = t->ndim - 1, step = 1; dense && i >= 0; step *= t->shape[i--])
+        dense = !t->strides || t->shape[i] == 1 || t->strides[i] == step;
+    braid_dtype dtype = from_dl(t->dtype);
+    if (!dense || !dtype) {
+        Py_DECREF(capsule);
+        return raise_status(BRAID_USAGE, "out for '%s': %s", io->name,
+                            dense ? "its element type is not supported"
+                                  : "it has to be row-major without gaps");
+    }
+    h->keep = PyTuple_Pack(2, o, capsule);
+    Py_DECREF(capsule);
+    if (!h->keep) return false;
+    char *data = t->data ? (char *)t->data + t->byte_offset : NULL;
+    return braid_value_borrow_tensor(dtype, t->ndim, t->shape, data, &h->value, &e) == BRAID_OK ||
+           raise_status(e.status, "out for '%s': %s", io->name, e.message);
 }
 
 /* ---- out ---- */

@@ -93,3 +93,17 @@ void *raise_from(braid_status status, const char *format, ...) {
     PyErr_Restore(type, value, trace);
     return NULL;
 }
+
+void *raise_caused(braid_status status, const char *what, const char *name) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *text = value ? PyObject_Str(value) : NULL;
+    PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "replace") : NULL;
+    PyErr_Restore(type, value, trace);
+    raise_from(status, name ? "%s '%s': %s" : "%s%s: %s", what, name ? name : "",
+               bytes ? PyBytes_AsString(bytes) : "it failed");
+    Py_XDECREF(bytes);
+    Py_XDECREF(text);
+    return NULL;
+}

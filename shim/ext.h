@@ -33,6 +33,9 @@ void *raise_status(braid_status status, const char *format, ...)
 void *raise_from(braid_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The same with the text "<what> '<name>': <the cause's text>"; without a name for NULL. */
+void *raise_caused(braid_status status, const char *what, const char *name);
+
 /* ---- helpers in Python (braid/_convert.py, _show.py) ----------------------------------------- */
 /* module.function(args…), args as of Py_BuildValue with parentheses. A new reference. */
 PyObject *text_new(const char *text); /* names in models need not be UTF-8 */
@@ -59,7 +62,8 @@ void held_free(Held *h);
 bool value_take(const braid_io *io, PyObject *o, Held *h);
 /* Makes the Python object of an output; `v` is taken, also on failure. */
 PyObject *value_give(braid_value *v);
-/* Borrows the array `o` to write the result of output `io` into it. */
+/* Borrows the array `o` to write the result of output `io` into it; h->keep is `o`, or a tuple that
+ * begins with it. */
 bool value_into(const braid_io *io, PyObject *o, Held *h);
 /* Whether the bytes of two tensors overlap. */
 bool values_overlap(const braid_value *a, const braid_value *b);
@@ -71,11 +75,15 @@ bool dlpack_add(PyObject *module); /* adds the type DeviceTensor */
 /* Where `o` lies if it has __dlpack__ and is no NumPy array: DLPack's device type; 0: it has not;
  * -1: an exception. */
 int dlpack_device(PyObject *o);
-/* The DLPack capsule of `o` and the tensor in it. `stream`: the consumer's, NULL in CPU memory. */
-PyObject *dlpack_capsule(PyObject *o, const char *input, PyObject *stream, DLTensor **tensor);
+/* The DLPack capsule of `o` and the tensor in it. `what`, `name`: for messages; `stream`: the
+ * consumer's, NULL in CPU memory. */
+PyObject *dlpack_capsule(PyObject *o, const char *what, const char *name, PyObject *stream,
+                         DLTensor **tensor);
 /* A view of a tensor value; false, without an exception: DLPack has no such type. */
 bool dlpack_of_value(const braid_value *v, DLTensor *t);
 bool dlpack_take(const braid_io *io, PyObject *o, Held *h); /* value_take of a tensor on the CPU */
+/* value_into of a tensor of another library. */
+bool dlpack_into(const braid_io *io, PyObject *o, Held *h);
 /* The name of the library that `o` belongs to if it has from_dlpack ("torch"), interned; NULL
  * without an exception: none. A borrowed reference. */
 PyObject *dlpack_library(PyObject *o);
@@ -120,5 +128,6 @@ bool interrupt_add(PyObject *module); /* remembers the main thread */
 bool interrupt_begin(braid_session *session);
 /* Whether Ctrl-C was pressed since. */
 bool interrupt_end(bool begun);
+extern unsigned interrupt_forks; /* how many forks lie between this process and the first one */
 
 #endif

@@ -62,8 +62,13 @@ bool interrupt_end(bool begun) {
     return interrupted != 0;
 }
 
-/* The thread that forked is the child's main thread. */
-static void forked(void) { main_thread = pthread_self(); }
+unsigned interrupt_forks;
+
+/* The thread that forked is the child's main thread, and its only one. */
+static void forked(void) {
+    main_thread = pthread_self();
+    interrupt_forks++;
+}
 
 bool interrupt_add(PyObject *module) {
     (void)module;

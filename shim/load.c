@@ -121,6 +121,12 @@ static bool progress(void *user, const char *step, double seconds) {
     return on;
 }
 
+/* A converter for "O&": the bytes object of a path. None: NULL. */
+static int path_of(PyObject *o, void *to) {
+    return o == Py_None ? 1 : PyUnicode_FSConverter(o, to);
+}
+static const char *path_text(PyObject *path) { return path ? PyBytes_AsString(path) : NULL; }
+
 PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
     (void)module;
     static char *names[] = {"path",
@@ -147,7 +153,7 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
     Options x = {.o = {.struct_size = sizeof x.o}};
     PyObject *empty = PyTuple_New(0), *scan = empty, *carry = empty, *tune_inputs = empty,
              *shapes = empty, *callback = Py_None;
-    const char *path, *output = NULL;
+    PyObject *path = NULL, *output = NULL, *cache_dir = NULL;
     Py_buffer data = {0};
     int tune = 0, ignore = 0, profile = 0, cache = 1;
     braid_options *o = &x.o;
@@ -155,36 +161,41 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
     braid_error e = {0};
     Model *result = NULL;
     if (empty &&
-        PyArg_ParseTupleAndKeywords(
-            args, kw, "s|$z*zzizO!O!pO!izO!pzpzpzO:load", names, &path, &data, &output, &o->target,
-            &o->threads, &o->cpu, &PyTuple_Type, &scan, &PyTuple_Type, &carry, &tune, &PyTuple_Type,
-            &tune_inputs, &o->tune_seconds, &o->schedule, &PyTuple_Type, &shapes, &ignore,
-            &o->torch_name, &profile, &o->cc, &cache, &o->cache_dir, &callback) &&
+        PyArg_ParseTupleAndKeywords(args, kw, "O&|$z*O&zizO!O!pO!izO!pzpzpO&O:load", names, path_of,
+                                    &path, &data, path_of, &output, &o->target, &o->threads,
+                                    &o->cpu, &PyTuple_Type, &scan, &PyTuple_Type, &carry, &tune,
+                                    &PyTuple_Type, &tune_inputs, &o->tune_seconds, &o->schedule,
+                                    &PyTuple_Type, &shapes, &ignore, &o->torch_name, &profile,
+                                    &o->cc, &cache, path_of, &cache_dir, &callback) &&
         take_fold(&x, scan, carry) && take_shapes(&x, shapes) &&
         take_tune_inputs(&x, tune_inputs)) {
         o->tune = tune;
         o->ignore_dim_names = ignore;
         o->profile = profile;
         o->no_cache = !cache;
+        o->cache_dir = path_text(cache_dir);
         o->model_data = data.buf;
         o->model_size = (size_t)data.len;
         o->progress = progress;
         o->progress_user = callback;
         braid_status st;
         Py_BEGIN_ALLOW_THREADS if (output) {
-            st = braid_compile(path, o, output, &e);
-            if (!st) st = braid_load(output, NULL, &model, &e);
+            st = braid_compile(PyBytes_AsString(path), o, PyBytes_AsString(output), &e);
+            if (!st) st = braid_load(PyBytes_AsString(output), NULL, &model, &e);
         }
-        else st = braid_load(path, o, &model, &e);
+        else st = braid_load(PyBytes_AsString(path), o, &model, &e);
         Py_END_ALLOW_THREADS if (st) raise_error(&e);
         else if (PyErr_Occurred()) /* Ctrl-C at the very end */
             braid_model_free(model);
         else result = model_new(model);
     } else if (PyErr_ExceptionMatches(PyExc_OverflowError) ||
                PyErr_ExceptionMatches(PyExc_ValueError))
-        raise_from(BRAID_USAGE, "a number is too large, or a text has a NUL");
+        raise_caused(BRAID_USAGE, "a wrong argument", NULL);
     if (data.buf || data.obj) PyBuffer_Release(&data);
     options_free(&x);
+    Py_XDECREF(path);
+    Py_XDECREF(output);
+    Py_XDECREF(cache_dir);
     Py_XDECREF(empty);
     return (PyObject *)result;
 }

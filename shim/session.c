@@ -282,6 +282,11 @@ static PyObject *get_closed(PyObject *self, void *unused) {
     (void)unused;
     return PyBool_FromLong(((Session *)self)->closed);
 }
+static PyObject *get_idle(PyObject *self, void *unused) {
+    (void)unused;
+    Session *s = (Session *)self;
+    return PyBool_FromLong(!s->runs && !s->closed);
+}
 static PyObject *get_model(PyObject *self, void *unused) {
     (void)unused;
     return Py_NewRef((PyObject *)((Session *)self)->model);
@@ -299,7 +304,7 @@ static void dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     clear_state(s);
     PyMem_Free(s->state);
-    if (s->session) {
+    if (s->session && !session_torn(s)) {
         PyObject *t, *v, *b; /* the GIL is released: an exception must survive it */
         PyErr_Fetch(&t, &v, &b);
         Py_BEGIN_ALLOW_THREADS braid_session_free(s->session);
@@ -361,6 +366,7 @@ PyObject *session_new(PyObject *self, PyObject *args, PyObject *kw) {
     s->session = session;
     s->state = state;
     s->nstate = m->ncarry;
+    s->forks = interrupt_forks;
     return (PyObject *)s;
 }
 
@@ -420,6 +426,7 @@ static PyGetSetDef getset[] = {
      NULL},
     {"closed", get_closed, NULL, "Whether close() was called.", NULL},
     {"_model", get_model, NULL, NULL, NULL},
+    {"_idle", get_idle, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Session, call), READONLY, NULL},
@@ -434,9 +441,9 @@ static PyType_Slot slots[] = {
      "converted\n"
      "where nothing is lost; a list of tensors for a sequence; None for an empty optional.\n"
      "Outputs: new NumPy arrays (lists, None); tensors of PyTorch, JAX or CuPy if inputs were.\n"
-     "out: an array for the output, or a list or dict of them (None: a new array), row-major, of "
-     "the\n"
-     "output's dtype and shape. They are written only if the run succeeds.\n\n"
+     "out: an array (or a tensor of PyTorch in CPU memory) for the output, or a list or dict of\n"
+     "them (None: a new array), row-major, of the output's dtype and shape. They are written only\n"
+     "if the run succeeds.\n\n"
      "Several threads may call one session: their runs wait for each other. The GIL is released.\n"
      "Raises InputError, RunError, OutOfMemoryError, UsageError, CancelledError, "
      "KeyboardInterrupt."},

@@ -14,11 +14,14 @@ typedef struct Session {
     braid_session *session; /* NULL: closed */
     int runs;               /* in progress */
     bool closed;            /* freed when the last of them is done */
+    unsigned forks;         /* interrupt_forks when it was last seen to be whole */
     PyObject **state;       /* model->ncarry of them; NULL: not known yet */
     int nstate;
     unsigned long long stream;
 } Session;
 
+/* Whether another thread was running it when this process was forked: it never ends that run. */
+bool session_torn(Session *s);
 /* Whether it is; else a UsageError. */
 bool session_open(Session *s);
 /* Frees what is closed and has no run in progress. */

@@ -116,8 +116,7 @@ static bool take_tensor(const braid_io *io, PyObject *o, Held *h) {
         return take_array(io, (PyArrayObject *)o, h);
     }
     int device = dlpack_device(o);
-    if (device < 0)
-        return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed", io->name);
+    if (device < 0) return raise_caused(BRAID_INPUT, "__dlpack_device__ of input", io->name);
     if (device > kDLCPU)
         return raise_status(BRAID_INPUT,
                             "input '%s': it is on a device (DLPack's type %d), not in CPU memory",
@@ -243,9 +242,7 @@ bool value_into(const braid_io *io, PyObject *o, Held *h) {
     braid_error e;
     h->value = NULL;
     h->keep = NULL;
-    if (!PyArray_Check(o))
-        return raise_status(BRAID_USAGE, "out for '%s': it has to be a NumPy array or None",
-                            io->name);
+    if (!PyArray_Check(o)) return dlpack_into(io, o, h);
     PyArrayObject *a = (PyArrayObject *)o;
     if (!PyArray_ISCARRAY(a))
         return raise_status(BRAID_USAGE,

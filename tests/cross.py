@@ -7,7 +7,7 @@ Needs aarch64-linux-gnu-gcc and qemu-aarch64. Each model is written without any 
 Makefile, and run with one and two threads. Its outputs are compared with those of `braid run` here, and of the models of
 models/ with numpy's as well: floats within 1e-4 of the largest one (vectors have other widths, so sums have
 another order), everything else, and casts, bit by bit. Also: the weights mapped from a file, models linked statically,
-plain C on this machine, a fault's message, and models for GPUs (needs hipcc).
+plain C on this machine, a fault's message, processors that lack something, and models for GPUs (needs hipcc).
 """
 import argparse
 import glob
@@ -206,6 +206,24 @@ def fault(work, braid):
     check("a fault", code == 1 and "index 7 is outside [-4, 4)" in text, text)
 
 
+def processors(work, braid):
+    """On a processor that lacks what a program was compiled for, it says so; it does not end in an illegal instruction."""
+    case = gemm(work, braid, 61)
+    tries = [(TOOLS, QEMU, "armv8.2-a+sve", "cortex-a57", "max", "LSE")]
+    if os.uname().machine == "x86_64":
+        here = ["CC=cc", "AR=ar"]
+        tries += [(here, ["qemu-x86_64"], "x86-64-v2", "qemu64", "Nehalem", "SSSE3"),
+                  (here, ["qemu-x86_64"], "x86-64-v3", "Nehalem", "Haswell", "MOVBE"),
+                  (here, ["qemu-x86_64"], "x86-64-v4", "Haswell", None, "AVX-512F")]
+    for tools, qemu, cpu, without, having, lacks in tries:
+        c = case.build(cpu, tools)
+        code, text = command([*qemu, "-cpu", without, "./example", *case.files], cwd=c)
+        check(f"{cpu} on {without}: says what it lacks", code == 1 and f"a processor with {lacks}, which this one lacks" in text,
+              f"exit code {code}: {text}")
+        if having:
+            case.run(f"{cpu} on {having}", c, case.answers, [*qemu, "-cpu", having, "./example"])
+
+
 def gpus(work, braid):
     """Models for GPUs that are not here: hipcc makes of the folder the code that `braid compile` makes; the command
     for nvcc and the text are right."""
@@ -263,6 +281,8 @@ def main():
                 refused(work, braid, case.model)
         if o.only in "mapped":
             mapped(gemm(work, braid, 4200))
+        if o.only in "processors":
+            processors(work, braid)
         if o.only in "gpus":
             gpus(work, braid)
         if o.only in "fault":

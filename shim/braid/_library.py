@@ -21,7 +21,8 @@ class IO(NamedTuple):
 class Library:
     """A compiled model. compile() and load() make it; threads may share it.
 
-    library(*args, **inputs) runs it in a session of the calling thread's own, see Session.
+    library(*args, **inputs) runs it in a session of the calling thread's own, see Session. It can be pickled if it came
+    from a file: the other process loads that file, or compiles it (which takes no time where the cache has it).
 
     >>> library = braid.compile(model)
     >>> library.inputs
@@ -29,13 +30,13 @@ class Library:
     >>> library(x=[1, 2])
     array([-1., -2.], dtype=float32)
     """
-    __slots__ = ("_model", "_path", "_sessions", "__weakref__")
+    __slots__ = ("_model", "_path", "_source", "_local", "__weakref__")
 
-    def __init__(self, model: _braid.Model, path: str | None = None):
+    def __init__(self, model: _braid.Model, path: str | None = None, source: tuple[str, dict[str, Any]] | None = None):
         if not isinstance(model, _braid.Model):
             raise TypeError("braid.compile and braid.load make a Library")
-        self._model, self._path = model, path
-        self._sessions: dict[int, _braid.Session] = {}
+        self._model, self._path, self._source = model, path, source
+        self._local = threading.local()  # a thread's session ends with it
 
     @property
     def name(self) -> str:
@@ -92,11 +93,25 @@ class Library:
                                    device=device, max_memory=max_memory, seed=seed)
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
-        thread = threading.get_ident()
-        session = self._sessions.get(thread)
-        if session is None:
-            session = self._sessions[thread] = self._model.session()
+        try:
+            session = self._local.session
+        except AttributeError:
+            session = self._local.session = self._model.session()
         return session(*args, **inputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._source is None:
+            raise TypeError("a library of a model in memory cannot be pickled: compile it with output=FILE, or from a file")
+        from . import _load
+        return _load._load_file, self._source
+
+    def __copy__(self) -> Library:
+        """Itself: it never changes."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Library:
+        """Itself: it never changes."""
+        return self
 
     def __repr__(self) -> str:
         return f"<braid.Library {_show.model_text(self._model)}>"

@@ -52,13 +52,13 @@ def compile(model: Any, *, output: str | os.PathLike | None = None, target: str 
     if not isinstance(target, str):
         raise UsageError("target: it has to be a name")
     path, data = _source(model, example_args, dynamic_shapes)
-    output = None if output is None else os.fspath(output)
+    output = None if output is None else _path(output)
     options = dict(
         data=data, output=output, target=target, threads=0 if threads is None else threads, cpu=cpu, scan=_scans(scan), carry=_pairs(carry),
         tune=tune, tune_inputs=_tune_inputs(tune_inputs),
         tune_seconds=0 if tune_seconds is None else tune_seconds, schedule=schedule,
         shapes=_shapes(shapes), ignore_dim_names=ignore_dim_names, torch_name=torch_name, profile=profile,
-        cc=_compiler(target, cc), cache=cache, cache_dir=None if cache_dir is None else os.fspath(cache_dir))
+        cc=_compiler(target, cc), cache=cache, cache_dir=None if cache_dir is None else _path(cache_dir))
     return _load(path, output, options, progress)
 
 
@@ -73,10 +73,16 @@ def load(path: str | os.PathLike, *, target: str | None = None,
     >>> braid.load("negate.so", target="cpu").path
     'negate.so'
     """
-    path = os.fspath(path)
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"load takes the path of a file, not {type(path).__name__}; compile also takes a model in memory")
+    return _load_file(_path(path), dict(target=target), progress)
+
+
+def _load_file(path, options, progress=False):
+    """A library, or a model to be compiled with these options. What is pickled of a Library are these arguments."""
     library = _is_library(path)
-    options = dict(target=target, cc=None if library else _compiler(target, None))
-    return _load(path, path if library else None, options, progress)
+    cc = None if library else _compiler(options.get("target"), options.get("cc"))
+    return _load(path, path if library else None, {**options, "cc": cc}, progress)
 
 
 def _load(path, kept, options, progress):
@@ -84,30 +90,35 @@ def _load(path, kept, options, progress):
     try:
         model = _braid.load(path, progress=show, **options)
     except FileError as e:
-        if "C compiler" in str(e) and options["cc"] is None and not os.environ.get("CC"):
-            raise FileError(f"{e}; install one (Debian: build-essential) or pip install 'braid[cc]'") from None
+        if "cannot be run: install one" in str(e) and options["cc"] is None and not os.environ.get("CC"):
+            raise FileError(f"{e}, or pip install 'braid[cc]'") from None
         raise
     finally:
         if isinstance(show, _Line):
             show.end()
-    return Library(model, kept)
+    if kept is not None:
+        source = os.path.abspath(kept), {}
+    else:
+        source = None if options.get("data") is not None else (os.path.abspath(path), options)
+    return Library(model, kept, source)
 
 
 # ---- arguments
+def _path(path):
+    return os.fsdecode(os.fspath(path))
+
+
 def _source(model, example_args, dynamic_shapes):
     """The path, and the bytes if it is none."""
     if isinstance(model, (str, os.PathLike)):
-        path = os.fspath(model)
-        if isinstance(path, bytes):
-            path = os.fsdecode(path)
-        return path, None
+        return _path(model), None
     if isinstance(model, (bytes, bytearray, memoryview)):
         return "model", bytes(model)
     if hasattr(model, "SerializeToString"):
         return "model", model.SerializeToString()
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        if not isinstance(example_args, tuple):
+        if not isinstance(example_args, (tuple, list)):
             raise UsageError("a torch.nn.Module needs example_args, a tuple of its arguments")
         from .torch import export
         return type(model).__name__, export(model, example_args, dynamic_shapes=dynamic_shapes)

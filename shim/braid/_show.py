@@ -26,6 +26,8 @@ def model_text(model: _braid.Model) -> str:
 def _memory(session: _braid.Session) -> dict:
     if session.closed:
         return {"closed": "yes"}
+    if not session._idle:  # its numbers would have to wait for the run
+        return {"running": "yes"}
     stats = session.stats
     shown = {"threads": stats["threads"], "working memory": None}
     if stats["working_bytes"] is not None:
@@ -52,5 +54,5 @@ def model_html(model: _braid.Model, title: str, more: dict) -> str:
             rows.append(f"<tr><td>{what}</td><td><code>{escape(io[0])}</code></td>"
                         f"<td><code>{escape(type_text(io))}</code></td><td>{note}</td></tr>")
     facts = {"target": model.target, **({"random": "yes"} if model.draws else {}), **more}
-    rows += [f"<tr><td>{escape(k)}</td><td colspan=3>{escape(str(v))}</td></tr>" for k, v in facts.items()]
+    rows += [f"<tr><td>{escape(k)}</td><td colspan='3'>{escape(str(v))}</td></tr>" for k, v in facts.items()]
     return f"<table><caption>braid.{title} <code>{escape(model.name)}</code></caption>{''.join(rows)}</table>"

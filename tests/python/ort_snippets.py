@@ -130,7 +130,16 @@ def from_proto(ort: Any, folder: str) -> Any:
 
 
 def settings(ort: Any, folder: str) -> Any:
+    if hasattr(ort, "preload_dlls"):
+        ort.preload_dlls(cuda=False, cudnn=False)
     options = ort.SessionOptions()
+    misspelled = False
+    try:
+        options.intra_op_num_thread = 2
+    except AttributeError:
+        misspelled = True
+    options.intra_op_num_threads = -1
+    ort.InferenceSession(classifier(folder), options)
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -140,7 +149,7 @@ def settings(ort: Any, folder: str) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = ort.InferenceSession(classifier(folder), sess_options=options,
                                    providers=[("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})])
-    return session.get_providers(), session.run(None, {"x": batch(1)})
+    return misspelled, session.get_providers(), session.run(None, {"x": batch(1)})
 
 
 def what_it_takes(ort: Any, folder: str) -> Any:
@@ -230,8 +239,9 @@ def binding_memory(ort: Any, folder: str) -> Any:
 
 def ort_values(ort: Any, folder: str) -> Any:
     session = ort.InferenceSession(classifier(folder))
-    results = session.run_with_ort_values(["scores"], {"x": ort.OrtValue.ortvalue_from_numpy(batch(2, 8))})
-    return results[0].numpy(), results[0].shape(), results[0].has_value()
+    x = ort.OrtValue.ortvalue_from_numpy(batch(2, 8))
+    results = session.run_with_ort_values(["scores"], {"x": x})
+    return session.run(["scores"], {"x": x}), results[0].numpy(), results[0].shape(), results[0].has_value()
 
 
 def from_threads(ort: Any, folder: str) -> Any:
@@ -279,7 +289,9 @@ def wrong_inputs(ort: Any, folder: str) -> Any:
         session.run(["nothing"], {"x": batch(2)})
     except (ValueError, state.InvalidArgument):
         caught.append(True)
-    for bad, kinds in [("/nowhere/model.onnx", state.NoSuchFile), (b"no model", (state.Fail, state.InvalidProtobuf,
+    with open(f"{folder}/damaged.onnx", "wb") as f:
+        f.write(b"\x93NUMPY\x01\x00 no model")
+    for bad, kinds in [("/nowhere/model.onnx", state.NoSuchFile), (f"{folder}/damaged.onnx", state.InvalidProtobuf), (b"no model", (state.Fail, state.InvalidProtobuf,
                                                                               state.InvalidGraph))]:
         try:
             ort.InferenceSession(bad)

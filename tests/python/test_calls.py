@@ -87,6 +87,7 @@ class Compile(unittest.TestCase):
             (braid.UsageError, lambda: call(good, shapes={"x": ("a",)})),
             (braid.UsageError, lambda: call(good, shapes={"x": (2**70,)})),
             (braid.UsageError, lambda: call(good, threads=2**40)),
+            (braid.UsageError, lambda: call(good, threads=-1)),
             (braid.UsageError, lambda: call(good, progress=7)),
             (braid.UsageError, lambda: call(good, target="a\0b")),
             (braid.FileError, lambda: call(good, output="/no/such/folder/m.so")),

@@ -3,8 +3,12 @@
 
     behaviour_check.py [CHECK…]
 """
+import copy
 import doctest
+import os
+import pickle
 import sys
+import tempfile
 import threading
 import traceback
 import warnings
@@ -99,6 +103,11 @@ class Linear(nn.Module):
         return torch.relu(self.lin(x))
 
 
+class Square(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
 class Constants(nn.Module):
     """Tensors that are made in a branch and in a body."""
 
@@ -119,6 +128,9 @@ def signature():
         x = torch.randn(n, 3)
         with torch.no_grad():
             equal_trees(fast(x, pair, extra=None, scale=3), m(x, pair, scale=3))
+            equal_trees(fast(pair=pair, x=x, extra=None, scale=3), m(x, pair, scale=3))
+    raises(braid.InputError, "compiled for", fast, x, pair, x=x)
+    raises(braid.InputError, "compiled for", fast, x, pair, scale=3)
     raises(braid.InputError, "compiled for 3", fast, x, pair, scale=4, extra=None)
     raises(braid.InputError, "compiled for", fast, x)
     raises(braid.InputError, "", fast, torch.randn(4, 5), pair, scale=3, extra=None)
@@ -151,6 +163,13 @@ def state():
         equal(fast.inner_cache, eager.inner.cache)
         equal(behind_of.inner.cache, eager.inner.cache)
     assert len(_compiled) == made + 1, "state is no reason to compile anew"
+    again = copy.deepcopy(fast)
+    wanted = [t.clone() for t in eager(x)]
+    equal(list(again(x)), wanted)
+    equal(again.inner_cache, eager.inner.cache)
+    equal(list(fast(x)), wanted)
+    assert again.library is fast.library
+    raises(TypeError, "cannot be pickled", pickle.dumps, fast)
 
 
 @check
@@ -211,6 +230,9 @@ def refusals():
     x = torch.ones(2)
     raises(braid.UnsupportedError, "behaviour_check.py:", braid.torch.compile, Decides(), (x,))
     raises(braid.UnsupportedError, "complex", braid.torch.compile, Complex(), (x,))
+    raises(braid.UsageError, "write (x,)", braid.torch.compile, Linear(), x)
+    raises(braid.UsageError, "not a function", braid.torch.compile, lambda x: x, (x,))
+    raises(braid.UsageError, "a tuple of its arguments", braid.compile, Linear(), example_args=x)
     raises(braid.UnsupportedError, "bessel_j0", braid.torch.compile, Unknown(), (x,))
     behind = torch.compile(Unknown(), backend="braid", fullgraph=True)
     with torch.no_grad():
@@ -280,6 +302,41 @@ def kinds():
         equal(found, wanted)
     strided = torch.randn(4, 6).t()
     equal(braid.torch.compile(Linear(), (torch.ones(2, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))(strided[:, :3]).shape, torch.Size([6, 2]))
+
+
+@check
+def tensors():
+    """Sessions take and write tensors of PyTorch; what they cannot take has a reason."""
+    lib = braid.torch.compile(Linear().eval(), (torch.ones(2, 3),)).library
+    s, x, y = lib.session(), torch.randn(2, 3), torch.empty(2, 2)
+    wanted = s(x)
+    assert s(x, out=y) is y and s.run([x], out=[y])[lib.outputs[0].name] is y
+    equal(y, wanted)
+    whole = torch.zeros(3, 2)
+    s(x.numpy(), out=whole[1:])
+    equal(whole, torch.cat([torch.zeros(1, 2), wanted]))
+    for out, why in ((torch.empty(2, 2, dtype=torch.float64), "float64"), (torch.empty(3, 2), "3,2"), (torch.empty(2, 2).T, "row-major"),
+                     (torch.empty(2, 2, device="meta"), "meta"), (torch.empty(2, 3), "2,3"), ([1.0], "NumPy array"),
+                     (torch.empty(2, 2, dtype=torch.complex64), "element type")):
+        raises(braid.UsageError, why, s, x, out=out)
+    square = braid.torch.compile(Square(), (torch.ones(2, 2),)).library.session()
+    raises(braid.UsageError, "shares memory", square, y, out=y)
+    raises(braid.InputError, "detach", s, x, out=y.clone().requires_grad_())
+    for wrong, why in ((x.to("meta"), "meta"), (x.to_sparse(), "layout"), (x.clone().requires_grad_(), "detach"), (x.double(), "float64"),
+                       (x.to(torch.complex64), "element type")):
+        raises(braid.InputError, why, s, wrong)
+
+
+@check
+def operators_by_relative_path():
+    folder, here = tempfile.TemporaryDirectory(), os.getcwd()
+    os.chdir(folder.name)
+    try:
+        braid.compile(Square(), example_args=[torch.ones(2, 2)], output="square.so", torch_name="behaviour::square", progress=False)
+        op = braid.torch.load_library("square.so")
+    finally:
+        os.chdir(here)
+    equal(op(torch.full((2, 2), 3.0)), torch.full((2, 2), 9.0))
 
 
 @check

@@ -1,5 +1,6 @@
-/* The surroundings of emitted kernels (codegen/text/cpu/ctx.inc, entry.c) around a kernel written by hand:
- * several units, growth, faults, the checks of inputs. Made to run under the sanitizers, too. */
+/* The surroundings of emitted kernels (codegen/text/cpu/ctx.inc, entry.c) around a kernel written
+ * by hand: several units, growth, faults, the checks of inputs. Made to run under the sanitizers,
+ * too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -62,6 +63,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
 #include "codegen/text/memory.inc"
 #include "codegen/text/fault.inc"
 #include "codegen/text/entry.inc"
+#include "codegen/text/cpu/processor.inc"
 #include "codegen/text/cpu/entry.inc"
 
 #define N 6

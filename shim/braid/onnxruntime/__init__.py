@@ -17,7 +17,7 @@ from braid.onnxruntime._session import InferenceSession, ModelMetadata, NodeArg
 __all__ = ["ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding",
            "InferenceSession", "ModelMetadata", "NodeArg", "OrtDevice", "OrtValue", "RunOptions",
            "SessionOptions", "disable_telemetry_events", "enable_telemetry_events",
-           "get_all_providers", "get_available_providers", "get_build_info", "get_device",
+           "get_all_providers", "get_available_providers", "get_build_info", "get_device", "preload_dlls",
            "set_default_logger_severity", "set_default_logger_verbosity", "set_seed"]
 
 
@@ -52,6 +52,10 @@ def set_default_logger_severity(severity: int) -> None:
 
 def set_default_logger_verbosity(verbosity: int) -> None:
     """Nothing is logged; accepted so that programs need no change."""
+
+
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
+    """There are none: sessions run on the CPU."""
 
 
 def disable_telemetry_events() -> None:

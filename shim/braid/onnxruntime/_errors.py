@@ -59,7 +59,7 @@ def translated(path: object = None) -> Iterator[None]:
     try:
         yield
     except braid.ModelError as e:
-        raise InvalidGraph(str(e)) from e
+        raise (InvalidProtobuf if "protobuf" in str(e) else InvalidGraph)(str(e)) from e
     except braid.UnsupportedError as e:
         raise NotImplemented(str(e)) from e
     except braid.InputError as e:

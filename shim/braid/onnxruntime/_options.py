@@ -40,6 +40,11 @@ class SessionOptions:
     """Settings of a session. `intra_op_num_threads` (0: the library's choice) has an effect; the
     others are kept so that programs need no change."""
 
+    __slots__ = ("intra_op_num_threads", "inter_op_num_threads", "graph_optimization_level", "execution_mode",
+                 "execution_order", "enable_profiling", "profile_file_prefix", "optimized_model_filepath",
+                 "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "use_deterministic_compute",
+                 "use_per_session_threads", "log_severity_level", "log_verbosity_level", "logid", "_entry")
+
     def __init__(self) -> None:
         self.intra_op_num_threads = 0
         self.inter_op_num_threads = 0
@@ -96,6 +101,9 @@ class SessionOptions:
 class RunOptions:
     """Settings of a run. Setting `terminate` ends the runs in progress that were given these
     options (their thread gets a RuntimeException); the others are kept without an effect."""
+
+    __slots__ = ("log_severity_level", "log_verbosity_level", "logid", "training_mode", "only_execute_path_to_fetches",
+                 "_terminate", "_running", "_entry")
 
     def __init__(self) -> None:
         self.log_severity_level = -1

@@ -71,7 +71,7 @@ class InferenceSession:
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         with translated(path_or_bytes if is_path else None):
             options = {"target": target} if target else {}
-            threads = self._options.intra_op_num_threads
+            threads = max(self._options.intra_op_num_threads, 0)  # onnxruntime takes -1 as its default, too
             if is_path and _is_library(path_or_bytes):
                 self._library = braid.load(path_or_bytes, **options)
             else:
@@ -167,14 +167,15 @@ class InferenceSession:
         """Runs the model.
 
         output_names: which outputs, in this order; None or []: all.
-        input_feed: name to array (or list of arrays for a sequence, None for an empty optional).
+        input_feed: name to array or OrtValue (list of arrays for a sequence, None for an empty optional).
         Returns a list of arrays, lists for sequences, None for empty optionals. InvalidArgument:
         a wrong name, element type or shape. RuntimeException: a check failed in the run.
         """
         names = list(output_names) if output_names else list(self._outputs)
         for name in names:
             self._output(name)
-        values = self._run(input_feed, run_options)
+        feed = {name: v._value if isinstance(v, OrtValue) else v for name, v in dict(input_feed).items()}
+        values = self._run(feed, run_options)
         return [values[name] for name in names]
 
     def run_async(self, output_names: Sequence[str] | None, input_feed: dict[str, Any],
@@ -197,8 +198,7 @@ class InferenceSession:
     def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: dict[str, OrtValue],
                             run_options: RunOptions | None = None) -> list[OrtValue]:
         """run() with values of class OrtValue."""
-        feed = {name: value._value for name, value in input_dict_ort_values.items()}
-        return [OrtValue(value) for value in self.run(output_names, feed, run_options)]
+        return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
         """A new binding of inputs and outputs, without any."""

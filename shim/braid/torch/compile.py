@@ -1,6 +1,7 @@
 """A torch.nn.Module as a compiled one with the same signature."""
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 import threading
@@ -34,11 +35,16 @@ def compile(module: torch.nn.Module, example_args: Sequence[Any] = (), *, kwargs
     >>> fast(torch.ones(7, 3)).shape
     torch.Size([7, 2])
     """
+    if not isinstance(module, torch.nn.Module):
+        raise braid.UsageError(f"a torch.nn.Module is compiled, not a {type(module).__name__}")
+    if not isinstance(example_args, (tuple, list)):
+        raise braid.UsageError(f"example_args is a tuple of the arguments, not a {type(example_args).__name__}: write (x,)")
     exported = export_program(module, example_args, kwargs, dynamic_shapes=dynamic_shapes)
     leaves = pytree.tree_leaves((example_args, kwargs))
     library = library_of(exported, target=target or target_of(leaves), threads=threads, **options)
     buffers = dict(module.named_buffers())
-    return CompiledModule(exported, library, {name: buffers[name].detach().clone() for name in exported.buffers}, threads)
+    names = _Names.of(module, len(example_args), kwargs or {})
+    return CompiledModule(exported, library, {name: buffers[name].detach().clone() for name in exported.buffers}, threads, names)
 
 
 def target_of(args: Sequence[Any]) -> str:
@@ -109,14 +115,42 @@ class Caller:
         return x.detach() if x.requires_grad else x
 
 
+class _Names:
+    """How the example gave the arguments: what may be called by position may be called by name, and the other way round."""
+
+    def __init__(self, signature: inspect.Signature, first: Sequence[str], by_name: Sequence[str]):
+        self.signature, self.first, self.by_name = signature, first, by_name
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, count: int, kwargs: Mapping[str, Any]) -> "_Names | None":
+        """None: forward takes *args or **kwargs."""
+        signature = inspect.signature(module.forward)
+        kinds = [p.kind for p in signature.parameters.values()]
+        if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.VAR_KEYWORD in kinds:
+            return None
+        return cls(signature, list(signature.parameters)[:count], list(kwargs))
+
+    def arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The arguments as the example had them; None: they are others."""
+        try:
+            given = self.signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return None
+        if set(given) != {*self.first, *self.by_name}:
+            return None
+        return tuple(given[name] for name in self.first), {name: given[name] for name in self.by_name}
+
+
 class CompiledModule(torch.nn.Module):
     """What braid.torch.compile returns. `library` is the braid.Library."""
 
-    def __init__(self, exported: Exported, library: "braid.Library", buffers: Mapping[str, torch.Tensor], threads: int | None):
+    def __init__(self, exported: Exported, library: "braid.Library", buffers: Mapping[str, torch.Tensor], threads: int | None,
+                 names: _Names | None = None):
         super().__init__()
         self.training = False
         self.library = library
         self._caller, self._exported = Caller(exported, library, threads), exported
+        self._arguments = names
         self._names = {name: name.replace(".", "_") for name in buffers}
         self._lock = threading.Lock()
         for name, value in buffers.items():
@@ -150,11 +184,15 @@ class CompiledModule(torch.nn.Module):
         return tuple(results) if self._plain_out else pytree.tree_unflatten(results, exported.out_spec)
 
     def _arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The leaves where keyword arguments come in another order."""
+        """The leaves where arguments come by name or in another order."""
         wanted = self._exported.in_spec
-        names = wanted.child(1).context if wanted.num_children == 2 else []
-        if set(names) == set(kwargs):
-            leaves, spec = pytree.tree_flatten((args, {name: kwargs[name] for name in names}))
+        if self._arguments is not None:
+            found = self._arguments.arranged(args, kwargs)
+        else:
+            names = wanted.child(1).context if wanted.num_children == 2 else []
+            found = (args, {name: kwargs[name] for name in names}) if set(names) == set(kwargs) else None
+        if found is not None:
+            leaves, spec = pytree.tree_flatten(found)
             if spec == wanted:
                 return leaves
         raise braid.InputError(f"the arguments are {pytree.tree_structure((args, kwargs))}; the module was compiled for {wanted}")
@@ -163,6 +201,14 @@ class CompiledModule(torch.nn.Module):
         if mode:
             raise braid.UnsupportedError("a compiled module cannot be trained")
         return self
+
+    def __deepcopy__(self, memo: Any) -> "CompiledModule":
+        """One with buffers of its own; the compiled code is shared."""
+        buffers = {name: self._buffers[to].clone() for name, to in self._names.items()}
+        return CompiledModule(self._exported, self.library, buffers, self._caller.threads, self._arguments)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a compiled module cannot be pickled: pickle the module that it was compiled from")
 
     def extra_repr(self) -> str:
         return repr(self.library)

@@ -17,7 +17,7 @@ def load_library(path: str | os.PathLike) -> torch._ops.OpOverloadPacket:
     Raises OSError if the library cannot be opened, ValueError if it is not such a library, and RuntimeError if PyTorch did
     not take the operator: it is too old, or has another one of that name; a warning then says which.
     """
-    path = os.fspath(path)
+    path = os.path.abspath(path)
     torch.ops.load_library(path)
     try:
         text = ctypes.c_char_p.in_dll(ctypes.CDLL(path), "braid_torch_operator").value
