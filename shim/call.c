@@ -122,15 +122,25 @@ bool call_bind(Call *c, PyObject *const *args, Py_ssize_t n, PyObject *names, bo
     return true;
 }
 
-/* `inputs` of run(): a dict, or a list or tuple. */
+PyObject *dict_of(PyObject *o) {
+    if (PyDict_Check(o)) return Py_NewRef(o);
+    PyObject *dict = PyObject_HasAttrString(o, "keys") ? PyDict_New() : NULL;
+    if (dict && PyDict_Update(dict, o) != 0) Py_CLEAR(dict);
+    return dict;
+}
+
+/* `inputs` of run(): a mapping, or a list or tuple. */
 bool call_bind_object(Call *c, PyObject *inputs) {
-    if (PyDict_Check(inputs)) {
+    PyObject *dict = dict_of(inputs);
+    if (dict) {
         PyObject *name, *value;
         Py_ssize_t at = 0;
-        while (PyDict_Next(inputs, &at, &name, &value))
-            if (!bind_named(c, name, value)) return false;
-        return true;
+        bool good = true;
+        while (good && PyDict_Next(dict, &at, &name, &value)) good = bind_named(c, name, value);
+        Py_DECREF(dict);
+        return good;
     }
+    if (PyErr_Occurred()) return raise_caused(BRAID_INPUT, "inputs", NULL);
     if (!PyList_Check(inputs) && !PyTuple_Check(inputs))
         return raise_status(BRAID_INPUT, "inputs have to be a dict, or a list or tuple");
     PyObject *all = PySequence_Tuple(inputs);
@@ -159,16 +169,20 @@ static bool into_one(Call *c, int i, PyObject *o) {
 static bool take_out(Call *c) {
     Model *m = c->s->model;
     PyObject *out = c->out;
-    if (PyDict_Check(out)) {
+    PyObject *dict = PyArray_Check(out) ? NULL : dict_of(out);
+    if (dict) {
         PyObject *name, *value;
         Py_ssize_t at = 0;
-        while (PyDict_Next(out, &at, &name, &value)) {
+        bool good = true;
+        while (good && PyDict_Next(dict, &at, &name, &value)) {
             int i = name_find(m->out_names, m->nout, name);
-            if (i < 0) return raise_no_such(name, "output", m->out_names, BRAID_USAGE);
-            if (!into_one(c, i, value)) return false;
+            good = i >= 0 ? into_one(c, i, value)
+                          : raise_no_such(name, "output", m->out_names, BRAID_USAGE);
         }
-        return true;
+        Py_DECREF(dict);
+        return good;
     }
+    if (PyErr_Occurred()) return raise_caused(BRAID_USAGE, "out", NULL);
     if (!PyList_Check(out) && !PyTuple_Check(out)) {
         if (m->nout != 1)
             return raise_status(BRAID_USAGE, "out has to name %d arrays: a list, tuple or dict",

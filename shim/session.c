@@ -102,14 +102,18 @@ static int set_state(PyObject *self, PyObject *value, void *unused) {
     Model *m = s->model;
     PyObject *name, *one;
     Py_ssize_t at = 0;
-    if (!value || !PyDict_Check(value)) {
-        raise_status(BRAID_USAGE, "state has to be a dict of inputs");
+    if (!value || !(value = dict_of(value))) {
+        if (PyErr_Occurred())
+            raise_caused(BRAID_USAGE, "state", NULL);
+        else
+            raise_status(BRAID_USAGE, "state has to be a dict of inputs");
         return -1;
     }
     while (PyDict_Next(value, &at, &name, &one)) {
         int i = name_find(m->in_names, m->nin, name);
         if (i >= 0 && m->carries[i]) continue;
         raise_no_such(name, "input with state", m->in_names, BRAID_USAGE);
+        Py_DECREF(value);
         return -1;
     }
     clear_state(s);
@@ -119,6 +123,7 @@ static int set_state(PyObject *self, PyObject *value, void *unused) {
         s->state[k] = Py_NewRef(one);
         Py_XDECREF(old);
     }
+    Py_DECREF(value);
     return 0;
 }
 
@@ -377,7 +382,8 @@ const char session_doc[] = "session(self, *, threads=None, max_iterations=None, 
 static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_VARARGS | METH_KEYWORDS,
      "run(self, inputs, *, out=None)\n--\n\n"
-     "Runs the model on `inputs`, a dict by name or a list in graph order, and returns a dict of "
+     "Runs the model on `inputs`, a mapping by name or a list in graph order, and returns a dict "
+     "of "
      "all\n"
      "outputs by name. For inputs whose names are no Python names; else call the session."},
     {"step", (PyCFunction)(void (*)(void))step, METH_FASTCALL | METH_KEYWORDS,

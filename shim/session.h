@@ -56,6 +56,8 @@ bool call_run(Call *c, bool step);
 /* The outputs, without those that step() keeps: one, or a tuple. */
 PyObject *call_results(Call *c, bool step);
 
+/* A mapping as a dict, a new reference; NULL: it is none, or, with an exception, cannot be read. */
+PyObject *dict_of(PyObject *o);
 /* The index of `name` among n names, or -1. */
 int name_find(PyObject *names, int n, PyObject *name);
 bool raise_no_such(PyObject *name, const char *what, PyObject *names, braid_status status);

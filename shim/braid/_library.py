@@ -92,7 +92,7 @@ class Library:
         return self._model.session(threads=threads, max_iterations=max_iterations, stack_depth=stack_depth,
                                    device=device, max_memory=max_memory, seed=seed)
 
-    def __call__(self, *args: Any, **inputs: Any) -> Any:
+    def __call__(self, /, *args: Any, **inputs: Any) -> Any:
         try:
             session = self._local.session
         except AttributeError:

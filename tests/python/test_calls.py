@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 from unittest import mock
 
@@ -145,6 +146,13 @@ class Compile(unittest.TestCase):
             self.assertTrue(issubclass(error, base))
 
 
+class Broken:
+    """A mapping that cannot be read."""
+
+    def keys(self):
+        raise KeyError("no such luck")
+
+
 class Sessions(unittest.TestCase):
     def test_ways(self):
         s = library(TWO).session()
@@ -152,12 +160,35 @@ class Sessions(unittest.TestCase):
             self.assertEqual([g.tolist() for g in got], [[-1, -2], [2]])
         self.assertEqual(list(s.run({"x": X})), ["y", "n"])
 
+    def test_mappings(self):
+        """Any mapping names inputs, outputs and state: what np.load opens, too."""
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(f"{folder}/in.npz", x=X)
+            with np.load(f"{folder}/in.npz") as feed:
+                self.assertEqual(library(NEG).session().run(feed)["y"].tolist(), [-1, -2])
+        y = np.empty(2, np.float32)
+        s = library(NEG).session()
+        self.assertIs(s(X, out=types.MappingProxyType({"y": y})), y)
+        with self.assertRaisesRegex(braid.UsageError, "out: .*no such luck"):
+            s(X, out=Broken())
+        s = carried(STEP).session()
+        s.state = types.MappingProxyType({"state": X})
+        self.assertEqual(s.step(X).tolist(), [-2, -4])
+        with self.assertRaisesRegex(braid.UsageError, "state: .*no such luck"):
+            s.state = Broken()
+        self.assertEqual(s.step(X).tolist(), [-3, -6])
+
+    def test_an_input_called_self(self):
+        lib = library("g (float[2] self) => (float[2] y) { y = Neg(self) }")
+        for run in (lib, lib.session()):
+            self.assertEqual(run(self=X).tolist(), [-1, -2])
+
     def test_wrong(self):
         s, add = library(NEG).session(), library(ADD).session()
         for call, why in ((lambda: s(), "'x' is missing"), (lambda: s(X, X), "2 inputs are given, the model has 1"),
                           (lambda: s(X, x=X), "'x' is given twice"), (lambda: s(z=X), "no input 'z'; there are: x"),
                           (lambda: s.run(X), "a dict, or a list"), (lambda: s.run({1: X}), "no input 1"),
-                          (lambda: s.run({}), "missing"), (lambda: s.run([X, X]), "2 inputs"),
+                          (lambda: s.run({}), "missing"), (lambda: s.run(Broken()), "inputs: .*no such luck"), (lambda: s.run([X, X]), "2 inputs"),
                           (lambda: s(None), "got None")):
             with self.subTest(why), self.assertRaisesRegex(braid.InputError, why):
                 call()
