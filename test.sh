@@ -261,6 +261,17 @@ compile_hip() { # all for one chip, some for two others, of other families
     TARGETS="hip:gfx1030 hip:gfx908" tests/gpu/gpu_compile.sh build/release "$some"
 }
 
+# The Python package: installed as a user does, then called in every way.
+python_package_tests() {
+    local python=$PWD/$PACKAGE_VENV/bin/python
+    "$python" -m unittest discover -s tests/python
+    "$python" tests/python/threads.py
+    "$python" tests/python/ort_snippets.py
+    "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
+    "$python" eval/call_overhead.py --build build/release
+    "$python" tests/readme.py --python
+}
+
 silero() { "$PYTHON" tests/conformance/silero_check.py; }
 
 side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
