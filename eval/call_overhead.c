@@ -1,5 +1,6 @@
-/* call_overhead.c LIBRARY N: nanoseconds of one braid_session_run with two small float32 inputs, the least of 300
- * rounds of N calls (other programs run, too). Values are made for each call and freed, as a binding has to. */
+/* call_overhead.c LIBRARY N: nanoseconds of one braid_session_run with two small float32 inputs,
+ * the least of 300 rounds of N calls (other programs run, too). Values are made for each call and
+ * freed, as a binding has to. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

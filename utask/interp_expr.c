@@ -389,11 +389,11 @@ static int gen_reduce(Compiler *c, const Expr *e) {
         r->ax[i].axis = c->bound.p[b].reg = reg_new(c, DT_I64);
         bool runs = e_is_int(e->raxis[i]->extent, &extent) && extent > 0;
         scope[i] = (CodeScope){.outer = c->cur,
-                           .block = &r->ax[i].block,
-                           .kind = S_RED,
-                           .id = ++c->nscope,
-                           .axes = axis_bit(c, e->raxis[i]),
-                           .runs = runs};
+                               .block = &r->ax[i].block,
+                               .kind = S_RED,
+                               .id = ++c->nscope,
+                               .axes = axis_bit(c, e->raxis[i]),
+                               .runs = runs};
         c->cur = &scope[i];
     }
     bool muladd = is_sum_of_products(e) && (body->dtype == DT_F32 || body->dtype == DT_F64) &&
@@ -501,7 +501,8 @@ static void compile(Compiler *c, const Tensor *t, int n, Expr *const *e) {
     Code *k = c->k;
     CodeScope dims = {.block = &k->d, .kind = S_DIMS, .id = ++c->nscope};
     CodeScope uni = {.outer = &dims, .block = &k->u, .kind = S_UNI, .id = ++c->nscope};
-    CodeScope lane = {.outer = &uni, .block = &k->l, .kind = S_LANE, .id = ++c->nscope, .runs = true};
+    CodeScope lane = {
+        .outer = &uni, .block = &k->l, .kind = S_LANE, .id = ++c->nscope, .runs = true};
     k->result = -1;
     k->rank = t ? tensor_ndim(t) : 0;
     k->nout = k->rank + n;

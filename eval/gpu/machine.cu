@@ -21,6 +21,7 @@
 
 #define BK_THREADS 256
 #define BK_WARP 32
+#define BK_GIVEN_AT -1
 /* Chips below 9.0 have no clusters. */
 #if !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 900
 #define CLUSTERS

@@ -391,6 +391,7 @@ class Ending(unittest.TestCase):
 
 def child(what, target=None):
     ticks = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here, as in a shell's background job
     if what == "compile":
         slow = os.path.join(tempfile.mkdtemp(), "slow")
         with open(slow, "w") as f:

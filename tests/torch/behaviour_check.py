@@ -4,6 +4,7 @@
     behaviour_check.py [CHECK…]
 """
 import copy
+import doctest
 import os
 import pickle
 import sys
@@ -15,13 +16,12 @@ from collections import namedtuple
 
 import torch
 from torch import nn
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops import map as torch_map, while_loop
 from torch.export import Dim
 
 import braid
 import braid.torch
 from braid.torch import EagerWarning
-from braid.torch import backend as _  # noqa: F401: it exists
 from braid.torch.backend import _compiled
 
 CHECKS = []
@@ -87,6 +87,11 @@ class Decides(nn.Module):
 class Unknown(nn.Module):
     def forward(self, x):
         return torch.special.bessel_j0(x) + 1
+
+
+class Complex(nn.Module):
+    def forward(self, x):
+        return torch.fft.fft(x)
 
 
 class Linear(nn.Module):
@@ -194,6 +199,18 @@ def constants_in_bodies():
 
 
 @check
+def maps():
+    class Mapped(nn.Module):
+        def forward(self, x, y):
+            return torch_map(lambda row, y: torch.relu(row * 2 + y), x, y)
+
+    fast = braid.torch.compile(Mapped(), (torch.randn(4, 3), torch.randn(3)), dynamic_shapes=({0: Dim.DYNAMIC}, None))
+    for n in (4, 6):
+        x, y = torch.randn(n, 3), torch.randn(3)
+        equal(fast(x, y), torch.relu(x * 2 + y))
+
+
+@check
 def gradients():
     m = Linear()
     fast = braid.torch.compile(m, (torch.ones(1, 3),))
@@ -211,7 +228,8 @@ def gradients():
 @check
 def refusals():
     x = torch.ones(2)
-    raises(braid.UnsupportedError, "torch.export", braid.torch.compile, Decides(), (x,))
+    raises(braid.UnsupportedError, "behaviour_check.py:", braid.torch.compile, Decides(), (x,))
+    raises(braid.UnsupportedError, "complex", braid.torch.compile, Complex(), (x,))
     raises(braid.UsageError, "write (x,)", braid.torch.compile, Linear(), x)
     raises(braid.UsageError, "not a function", braid.torch.compile, lambda x: x, (x,))
     raises(braid.UsageError, "a tuple of its arguments", braid.compile, Linear(), example_args=x)
@@ -359,11 +377,16 @@ def exported():
         equal(braid.compile(m, example_args=(torch.ones(5, 3),))(x), m(x))
 
 
+@check
+def examples():
+    found = doctest.testmod(sys.modules["braid.torch.compile"])
+    assert found.attempted and not found.failed, found
+
+
 def main():
     failed = 0
-    for function in CHECKS:
-        if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
-            continue
+    chosen = [function for function in CHECKS if not sys.argv[1:] or function.__name__ in sys.argv[1:]]
+    for function in chosen:
         torch.manual_seed(0)
         torch._dynamo.reset()
         try:
@@ -374,8 +397,8 @@ def main():
             print(f"FAIL {function.__name__}: {type(error).__name__}: {error}", flush=True)
             if sys.argv[1:]:
                 traceback.print_exc()
-    print(f"{len(CHECKS) - failed} of {len(CHECKS)} hold")
-    return failed > 0
+    print(f"{len(chosen) - failed} of {len(chosen)} hold")
+    return failed > 0 or not chosen
 
 
 if __name__ == "__main__":

@@ -97,7 +97,10 @@ def reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     text = " ".join(lines[:2]) if lines[0].endswith(":") or lines[0].startswith("Constraints violated") else lines[0]
     target = re.search(r"target=([\w.]+)", node or "")
-    return f"{text[:400]} (at {node.split(' ')[0]}: {target[1]})" if target else text[:400]
+    if target:
+        return f"{text[:400]} (at {node.split(' ')[0]}: {target[1]})"
+    lines = re.findall(r'File "([^"<]+)", line (\d+), in', str(error))
+    return f"{text[:400]} ({lines[-1][0]}:{lines[-1][1]})" if lines else text[:400]
 
 
 @contextlib.contextmanager
@@ -222,9 +225,10 @@ class _Functional(torch.nn.Module):
 
 
 def _translations() -> dict[Any, Any] | None:
-    """The exporter's own function for while_loop, which gives the domain of its bodies a version that others do not have."""
+    """while_loop by the exporter's own function, which gives the domain of its bodies a version that others do not have; map,
+    which it lacks, as a scan without state."""
     try:
-        from torch.onnx._internal.exporter._torchlib.ops.hop import higher_order_while_loop
+        from torch.onnx._internal.exporter._torchlib.ops.hop import higher_order_scan, higher_order_while_loop
     except ImportError:
         return None
     from onnxscript import evaluator
@@ -236,7 +240,10 @@ def _translations() -> dict[Any, Any] | None:
                 node.version = None
         return outputs
 
-    return {torch.ops.higher_order.while_loop: while_loop}
+    def mapped(body: Any, xs: Any, operands: Any) -> Any:
+        return higher_order_scan(body, [], xs, operands)
+
+    return {torch.ops.higher_order.while_loop: while_loop, torch.ops.higher_order.map_impl: mapped}
 
 
 def _signature(program: torch.export.ExportedProgram, model: Any, constants: dict[int, Any], buffers: list[str],
@@ -244,6 +251,10 @@ def _signature(program: torch.export.ExportedProgram, model: Any, constants: dic
     """The mapping, and the model's inputs and outputs as it says. constants: results that are none of the model's."""
     import onnx_ir as ir
 
+    for node in (*program.graph.find_nodes(op="placeholder"), *program.graph.output_node().args[0]):
+        value = node.meta.get("val") if node is not None else None
+        if isinstance(value, torch.Tensor) and value.is_complex() and (node.op != "placeholder" or node.name in program.graph_signature.user_inputs):
+            raise UnsupportedError("complex arguments and results are not supported")
     graph, signature = model.graph, program.graph_signature
     values = {v.name: v for v in graph.inputs}
     for node in graph:
