@@ -1,6 +1,7 @@
 /* load_library.c: opens libraries made by `braid compile`. */
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "api/runtime.h"
 
@@ -17,11 +18,34 @@ static void library_io(const braid_io_v1 *from, braid_io *io) {
     io->dim_name = from->dim_name;
 }
 
+/* dlopen of a path with a slash. A name that is loaded already stands for the file that it was
+ * then. If it has been written anew since, it is opened under another name for the same place, in
+ * which slashes and dots write down the file's number; dlopen itself knows whether it is the same
+ * file. */
+static void *open_file(const char *path) {
+    const int how = RTLD_NOW | RTLD_LOCAL;
+    struct stat file;
+    void *loaded = dlopen(path, how | RTLD_NOLOAD), *handle = NULL;
+    if (!loaded) return dlopen(path, how);
+    const char *base = strrchr(path, '/') + 1;
+    char *name = stat(path, &file) == 0 ? malloc(strlen(path) + 2 * 64 + 1) : NULL;
+    if (name) {
+        char *end = mempcpy(name, path, (size_t)(base - path));
+        for (uint64_t bits = (uint64_t)file.st_ino; bits; bits >>= 1)
+            end = stpcpy(end, bits & 1 ? "./" : "/");
+        strcpy(end, base);
+        handle = dlopen(name, how);
+        free(name);
+    }
+    dlclose(loaded);
+    return handle;
+}
+
 braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e) {
     /* dlopen would search the system's folders for a name without a slash. */
     char *full = rt_text(strchr(path, '/') ? "%s" : "./%s", path);
     if (!full) return rt_fail(e, BRAID_MEMORY, "out of memory");
-    m->handle = dlopen(full, RTLD_NOW | RTLD_LOCAL);
+    m->handle = open_file(full);
     free(full);
     if (!m->handle) {
         const char *why = dlerror();

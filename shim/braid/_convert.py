@@ -12,11 +12,13 @@ def asarray(value, dtype: str, name: str, expected: str) -> np.ndarray:
     try:
         if isinstance(value, (np.generic, np.ndarray)):
             return np.asarray(value)
-        if not isinstance(value, (str, bytes, bytearray, bool, int, float, complex, list, tuple)):
+        if not isinstance(value, (str, bool, int, float, complex, list, tuple)):
             if not hasattr(value, "__array__") and not hasattr(value, "__array_interface__"):
-                value = memoryview(value)
+                value = _buffer(value, name, expected)
             return np.asarray(value)
         array = np.asarray(value)
+    except InputError:
+        raise
     except Exception as e:
         raise InputError(f"input '{name}': expected {expected}, got an object of type {type(value).__name__}: {e}") from e
     if not dtype or (array.dtype == dtype if dtype in np.sctypeDict else False):
@@ -24,6 +26,13 @@ def asarray(value, dtype: str, name: str, expected: str) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise InputError(f"input '{name}': expected {expected}, got {_shown(value)}")
     return _cast(array, dtype, value, name, expected)
+
+
+def _buffer(value, name, expected):
+    try:
+        return memoryview(value)
+    except TypeError:
+        raise InputError(f"input '{name}': expected {expected}, got an object of type {type(value).__name__}") from None
 
 
 def _cast(array, dtype, value, name, expected):
@@ -35,7 +44,7 @@ def _cast(array, dtype, value, name, expected):
         raise InputError(f"input '{name}': expected {expected}, got {_shown(value)}")
     with np.errstate(all="ignore"):
         result = array.astype(to)
-        if exact and not np.array_equal(result.astype(array.dtype), array):
+        if exact and not (np.array_equal(result.astype(array.dtype), array) and np.array_equal(result < 0, array < 0)):
             raise InputError(f"input '{name}': expected {expected}, got a number out of its range: {_shown(value)}")
     return result
 

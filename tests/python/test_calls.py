@@ -51,6 +51,22 @@ class Compile(unittest.TestCase):
         with self.assertRaisesRegex(braid.UsageError, "for target 'cpu'"):
             braid.load(path, target="interp")
 
+    def test_written_anew(self):
+        """A file that is written anew is opened anew, also while what it was is in use."""
+        path, kept = f"{self.folder}/m.so", []
+        for i, text in enumerate((NEG, ADD, COUNT, NEG)):
+            lib = braid.compile(source(text), output=path, progress=False)
+            kept.append((lib, lib.session()))
+            self.assertEqual([x.name for x in lib.inputs], [["x"], ["a", "b"], ["n", "x"], ["x"]][i])
+            for again in (braid.load(path), braid.load(os.path.relpath(path))):
+                self.assertEqual(again.inputs, lib.inputs)
+        self.assertEqual(kept[0][1](X).tolist(), [-1, -2])
+        self.assertEqual(kept[1][1](X, X).tolist(), [2, 4])
+        self.assertEqual(kept[3][0](X).tolist(), [-1, -2])
+        os.remove(path)
+        with self.assertRaises(braid.FileError):
+            braid.load(path)
+
     def test_fold(self):
         for scan in ("input", ("input", 0), ["input"], [("input", 0)], {"input": 0}):
             for carry in ({"state": "stateN"}, [("state", "stateN")]):
@@ -129,7 +145,8 @@ class Compile(unittest.TestCase):
         empty = tempfile.mkdtemp(dir=self.folder)
         env = {k: v for k, v in os.environ.items() if k != "CC"}
         with mock.patch.dict(os.environ, {**env, "PATH": empty}, clear=True):
-            with self.assertRaisesRegex(braid.FileError, r"build-essential.*braid\[cc\]"):
+            with mock.patch("importlib.util.find_spec", return_value=None), \
+                    self.assertRaisesRegex(braid.FileError, r"build-essential.*braid\[cc\]"):
                 braid.compile(source(NEG), cache=False, progress=False)
             with mock.patch("importlib.util.find_spec", return_value=object()):
                 self.assertEqual(braid._load._compiler("cpu", None), f"{sys.executable} -m ziglang cc")

@@ -131,8 +131,9 @@ class Python(unittest.TestCase):
 
     def test_loss(self):
         for dtype, value in (("int8", [[128]]), ("uint8", [[-1]]), ("int64", [[1.0]]), ("bool", [[1]]), ("int32", [[2**40]]),
-                             ("int64", [[2**70]]), ("float", [["a"]]), ("float", [[1, 2], [3]]), ("float", [[1j]]),
-                             ("uint4", [[16]]), ("float", {}), ("float", object()), ("float", b"abcd")):
+                             ("int64", [[2**70]]), ("int64", [[2**63]]), ("uint64", [[-1]]), ("int4", [[8]]), ("uint32", [[2**32]]), ("float", [["a"]]), ("float", [[1, 2], [3]]), ("float", [[1j]]),
+                             ("uint4", [[16]]), ("float", {}), ("float", object()), ("float", b"abcd"),
+                             ("float", bytearray(8)), ("float", memoryview(b"abcd")), ("float", {1, 2}), ("float", (x for x in "a"))):
             with self.subTest(f"{dtype} {value!r}"), self.assertRaisesRegex(braid.InputError, "input 'x'"):
                 library(move(dtype))(value)
 

@@ -334,6 +334,10 @@ def operators_by_relative_path():
     try:
         braid.compile(Square(), example_args=[torch.ones(2, 2)], output="square.so", torch_name="behaviour::square", progress=False)
         op = braid.torch.load_library("square.so")
+        assert braid.torch.load_library("square.so") is op
+        braid.compile(Linear(), example_args=(torch.ones(2, 3),), output="square.so", torch_name="behaviour::other", progress=False)
+        other = braid.torch.load_library("square.so")  # the file is another one now
+        assert str(other) == "behaviour.other" and other(torch.ones(2, 3)).shape == (2, 2)
     finally:
         os.chdir(here)
     equal(op(torch.full((2, 2), 3.0)), torch.full((2, 2), 9.0))
