@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """ray_check.py: the examples of many machines, on this one: nothing is lost, nothing is done twice.
 
-    ray_check.py [--items 10000] [--seed 1] [--work FOLDER] [--timing]
+    ray_check.py [--items 10000] [--seed 1] [--work FOLDER] [--full]
 
-Batches: recordings in a Parquet file through examples/ray_batch.py with two workers, one of which is
-killed in the middle; then the command itself, with a folder of recordings, is killed in the middle and run
-again. All of them are jobs of one Ray, as on a cluster. Every result is
-there once and is the one that onnxruntime has, step by step. Streams: clients of
-examples/ray_serve.py at once, each with its own sound in messages of odd sizes. --timing: both
-engines in the same harness. Needs the packages of cmake/requirements-python.txt.
+Batches: recordings through examples/ray_batch.py with two workers; the command is killed in the middle and run
+again, and then one worker is killed. Every result is there once and is the one that onnxruntime has, step by step.
+All are jobs of one Ray, as on a cluster. Streams: clients of examples/ray_serve.py at once, each with its own sound in
+messages of odd sizes. --full: recordings in a folder, too, and the times of both engines. Needs the packages of cmake/requirements-ray.txt.
 """
 import argparse
 import asyncio
@@ -73,7 +71,7 @@ def one_ray(cpus: int):
 
 
 def batch_command(source: str, out: str, *more: str) -> list[str]:
-    return [sys.executable, os.path.join(EXAMPLES, "ray_batch.py"), source, out, "--workers", "2", "--batch", "16",
+    return [sys.executable, os.path.join(EXAMPLES, "ray_batch.py"), source, out, "--workers", "2", "--batch", "8",
             *more]
 
 
@@ -124,56 +122,58 @@ def compare(out: str, items: dict[str, bytes], sample: int, seed: int) -> None:
               f"{name}: {got[1]}, wanted {want}")
 
 
-def batches(work: str, count: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    items = {f"item{i:06d}": recording(rng) for i in range(count)}
-    source = os.path.join(work, "items")
-    os.makedirs(source)
-    names = sorted(items)
-    parts = 40  # a file is what a task reads, and writes
+def as_parquet(folder: str, items: dict[str, bytes]) -> dict[str, bytes]:
+    names, parts = sorted(items), 40  # a file is what a task reads
     for p in range(parts):
         part = names[p::parts]
         pq.write_table(pa.table({"id": part, "sound": pa.array([items[n] for n in part], pa.binary())}),
-                       os.path.join(source, f"{p:02d}.parquet"))
+                       os.path.join(folder, f"{p:02d}.parquet"))
+    return items
 
-    # One of two workers is killed while they work.
-    out = os.path.join(work, "killed")
-    run = subprocess.Popen(batch_command(source, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    victims: list[int] = []
-    while run.poll() is None and not victims:
-        time.sleep(0.05)
-        found = workers()
-        if len(found) >= 2 and 0 < finished(out) < count:
-            victims = found[:1]
-            print(f"worker {victims[0]} is killed after {finished(out)} of {count} results", flush=True)
-            os.kill(victims[0], signal.SIGKILL)
-    said = run.communicate(timeout=600)[0]
-    check(bool(victims), "no worker could be killed in the middle")
-    check(run.returncode == 0, f"ray_batch ended with {run.returncode}: {said[-2000:]}")
-    print(said.strip().splitlines()[-1], flush=True)
-    compare(out, items, 200, seed)
 
-    # The command itself is killed, and run again, on a folder of recordings.
-    out, source = os.path.join(work, "again"), os.path.join(work, "recordings")
-    os.makedirs(source)
-    items = {name + ".wav": data for name, data in items.items()}
+def as_recordings(folder: str, items: dict[str, bytes]) -> dict[str, bytes]:
     for name, data in items.items():
-        with open(os.path.join(source, name), "wb") as f:
+        with open(os.path.join(folder, name + ".wav"), "wb") as f:
             f.write(data)
+    return {name + ".wav": data for name, data in items.items()}
+
+
+def batches(work: str, form: str, count: int, seed: int, worker_dies: bool) -> None:
+    """The command is killed in the middle and run again; then, if asked for, one of its two workers is killed, too."""
+    rng = np.random.default_rng(seed)
+    source, out = os.path.join(work, form), os.path.join(work, form + "-results")
+    os.makedirs(source)
+    items = {f"item{i:06d}": recording(rng) for i in range(count)}
+    items = (as_parquet if form == "parquet" else as_recordings)(source, items)
+
     run = subprocess.Popen(batch_command(source, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                            start_new_session=True)
-    while run.poll() is None and finished(out) < count // 5:
-        time.sleep(0.05)
-    check(run.poll() is None, "ray_batch ended before it could be killed")
+    while run.poll() is None and not finished(out):
+        time.sleep(0.02)
+    check(run.poll() is None, f"{form}: ray_batch ended before it could be killed")
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
-    time.sleep(1)
+    while workers():  # Ray ends the job's
+        time.sleep(0.1)
     before = finished(out)
-    again = subprocess.run(batch_command(source, out), capture_output=True, text=True, timeout=600)
-    check(again.returncode == 0, f"the second ray_batch ended with {again.returncode}: {again.stderr[-2000:]}")
-    print(f"killed after {before} results; then: {again.stdout.strip().splitlines()[-1:]}", flush=True)
-    check(0 < before < count and finished(out) == count, f"{before} results before, {finished(out)} after, of {count}")
-    compare(out, items, 50, seed + 1)
+
+    run = subprocess.Popen(batch_command(source, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    victims: list[int] = []
+    while run.poll() is None and worker_dies and not victims:
+        time.sleep(0.02)
+        found, now = workers(), finished(out)
+        if len(found) >= 2 and before < now < count:
+            victims = found[:1]
+            os.kill(victims[0], signal.SIGKILL)
+            print(f"{form}: a worker was killed after {now} of {count} results", flush=True)
+    said = run.communicate(timeout=600)[0]
+    check(len(victims) == worker_dies, f"{form}: no worker could be killed in the middle")
+    check(run.returncode == 0, f"{form}: ray_batch ended with {run.returncode}: {said[-2000:]}")
+    print(f"{form}: the command was killed after {before} of {count} results; then: "
+          f"{next((line for line in said.splitlines() if ' were there before' in line), said[-500:])}", flush=True)
+    check(0 < before < count, f"{form}: {before} of {count} results before the command was run again")
+    check(f", {before} were there before" in said, f"{form}: results were computed again")
+    compare(out, items, 200, seed)
 
 
 async def talk(port: int, sound: np.ndarray, seed: int, hang_up: bool) -> np.ndarray:
@@ -245,8 +245,8 @@ def memory() -> None:
 
 def timing(work: str) -> None:
     """Both engines in the same harness, after the workers have started: items a second and core."""
-    source = os.path.join(work, "items")
-    said = subprocess.run(batch_command(source, os.path.join(work, "killed")), check=True, capture_output=True, text=True)
+    source = os.path.join(work, "parquet")
+    said = subprocess.run(batch_command(source, source + "-results"), check=True, capture_output=True, text=True)
     check(said.stdout.strip().splitlines()[-1].startswith("0 items in"), f"what is done is done again: {said.stdout[-500:]}")
     for engine in ("braid", "onnxruntime", "braid", "onnxruntime"):
         out = os.path.join(work, f"timing-{engine}-{time.time_ns()}")
@@ -270,18 +270,19 @@ def main() -> int:
     ap.add_argument("--clients", type=int, default=16)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--work", default=os.path.join(ROOT, "build/test/ray"))
-    ap.add_argument("--timing", action="store_true")
+    ap.add_argument("--full", action="store_true", help="Parquet too, and the times of both engines")
     args = ap.parse_args()
     shutil.rmtree(args.work, ignore_errors=True)
     os.makedirs(args.work)
     detector.load(detector.model_of_wheel())  # into the cache
     memory()
     with one_ray(4):
-        batches(args.work, args.items, args.seed)
-        if args.timing:
+        batches(args.work, "parquet", args.items, args.seed, True)
+        if args.full:
+            batches(args.work, "recordings", args.items, args.seed + 1, False)
             timing(args.work)
     streams(args.work, args.clients, args.seed)
-    for folder in ("items", "recordings"):
+    for folder in ("parquet", "recordings"):
         shutil.rmtree(os.path.join(args.work, folder), ignore_errors=True)
     print(f"{args.items} items, {args.clients} clients: {failures} failed")
     return failures != 0
