@@ -117,7 +117,7 @@ def weights(braid, work, run_model):
             else:
                 os.remove(so + ".weights")
             code, out, err = command([run_model, so])
-            check("large weights %s: run_model" % damage, code == 1 and "no session: status 6" in err and not out, err)
+            check("large weights %s: run_model" % damage, code == 1 and "file of weights is missing" in err and not out, err)
             code, out, err = command([braid, "run", so, "-i", "x=" + os.path.join(work, "x.npy"), "-o", other + "/out"])
             check("large weights %s: braid run" % damage, code == 1 and "weights" in err and err.count("\n") == 1
                   and not os.path.exists(other + "/out"), err)

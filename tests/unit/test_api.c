@@ -570,15 +570,17 @@ static void test_profile(void **state) {
         s = session(measured);
         assert_int_equal(braid_session_profile(s, &json, &e), BRAID_USAGE);
         assert_string_equal(e.message, "there was no run to profile");
-        for (int runs = 1; runs < 3; runs++) {
-            for (int i = 0; i < runs; i++) {
+        /* The first run may begin again with more memory, and counts twice then. */
+        for (int runs = 0; runs < 3; runs++) {
+            for (int i = 0; i < runs + !runs; i++) {
                 assert_int_equal(braid_session_run(s, (const braid_value *const *)&in, &out, &e),
                                  0);
                 assert_true(((float *)braid_value_data(out))[3] == 8);
                 braid_value_free(out);
             }
             assert_int_equal(braid_session_profile(s, &json, &e), BRAID_OK);
-            assert_non_null(strstr(json, runs == 1 ? "\"runs\": 1," : "\"runs\": 2,"));
+            if (runs)
+                assert_non_null(strstr(json, runs == 1 ? "\"runs\": 1," : "\"runs\": 2,"));
             assert_non_null(strstr(json, "\"kind\": \"group\""));
             braid_text_free(json);
         }
