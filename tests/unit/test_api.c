@@ -579,8 +579,7 @@ static void test_profile(void **state) {
                 braid_value_free(out);
             }
             assert_int_equal(braid_session_profile(s, &json, &e), BRAID_OK);
-            if (runs)
-                assert_non_null(strstr(json, runs == 1 ? "\"runs\": 1," : "\"runs\": 2,"));
+            if (runs) assert_non_null(strstr(json, runs == 1 ? "\"runs\": 1," : "\"runs\": 2,"));
             assert_non_null(strstr(json, "\"kind\": \"group\""));
             braid_text_free(json);
         }
