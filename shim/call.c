@@ -21,7 +21,8 @@ void session_drop(Session *s) {
     braid_session *dead = s->session;
     s->session = NULL;
     if (!dead) return;
-    Py_BEGIN_ALLOW_THREADS braid_session_free(dead);
+    Py_BEGIN_ALLOW_THREADS
+    braid_session_free(dead);
     Py_END_ALLOW_THREADS
 }
 
@@ -268,11 +269,13 @@ static bool run_values(Call *c) {
     do {
         bool interrupted;
         for (int i = 0; i < m->nout; i++) c->vout[i] = c->into[i].value;
-        Py_BEGIN_ALLOW_THREADS bool begun = interrupt_begin(s->session);
+        Py_BEGIN_ALLOW_THREADS
+        bool begun = interrupt_begin(s->session);
         st = c->out ? braid_session_run_into(s->session, c->vin, c->vout, &e)
                     : braid_session_run(s->session, c->vin, c->vout, &e);
         interrupted = interrupt_end(begun);
-        Py_END_ALLOW_THREADS if (interrupted && PyErr_CheckSignals() != 0) {
+        Py_END_ALLOW_THREADS
+        if (interrupted && PyErr_CheckSignals() != 0) {
             for (int i = 0; !st && i < m->nout; i++)
                 if (!c->into[i].value) braid_value_free(c->vout[i]);
             return false;
@@ -305,8 +308,10 @@ DLManagedTensor *device_copy(braid_session *s, const braid_value *v, const char 
     braid_status st;
     if (!v || !dlpack_of_value(v, &dl))
         return raise_status(BRAID_INPUT, "input '%s': it cannot be copied to the device", name);
-    Py_BEGIN_ALLOW_THREADS st = braid_session_to_device(s, &dl, &managed, &e);
-    Py_END_ALLOW_THREADS return st ? raise_error(&e) : managed;
+    Py_BEGIN_ALLOW_THREADS
+    st = braid_session_to_device(s, &dl, &managed, &e);
+    Py_END_ALLOW_THREADS
+    return st ? raise_error(&e) : managed;
 }
 
 /* Runs on tensors in the device's memory. */
@@ -338,8 +343,10 @@ static bool run_device(Call *c) {
     }
     if (good) {
         braid_status st;
-        Py_BEGIN_ALLOW_THREADS st = braid_session_run_dlpack(s->session, in, out, &e);
-        Py_END_ALLOW_THREADS good = !st;
+        Py_BEGIN_ALLOW_THREADS
+        st = braid_session_run_dlpack(s->session, in, out, &e);
+        Py_END_ALLOW_THREADS
+        good = !st;
         if (st) raise_error(&e);
         for (int i = 0; !st && i < m->nout; i++) {
             if (good)

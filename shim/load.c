@@ -127,6 +127,14 @@ static int path_of(PyObject *o, void *to) {
 }
 static const char *path_text(PyObject *path) { return path ? PyBytes_AsString(path) : NULL; }
 
+/* braid_load, or braid_compile and braid_load of what it wrote. */
+static braid_status compile_or_load(const char *path, const char *output, const braid_options *o,
+                                    struct braid_model **model, braid_error *e) {
+    if (!output) return braid_load(path, o, model, e);
+    braid_status st = braid_compile(path, o, output, e);
+    return st ? st : braid_load(output, NULL, model, e);
+}
+
 PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
     (void)module;
     static char *names[] = {"path",
@@ -178,16 +186,17 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
         o->model_size = (size_t)data.len;
         o->progress = progress;
         o->progress_user = callback;
+        const char *from = path_text(path), *to = path_text(output);
         braid_status st;
-        Py_BEGIN_ALLOW_THREADS if (output) {
-            st = braid_compile(PyBytes_AsString(path), o, PyBytes_AsString(output), &e);
-            if (!st) st = braid_load(PyBytes_AsString(output), NULL, &model, &e);
-        }
-        else st = braid_load(PyBytes_AsString(path), o, &model, &e);
-        Py_END_ALLOW_THREADS if (st) raise_error(&e);
+        Py_BEGIN_ALLOW_THREADS
+        st = compile_or_load(from, to, o, &model, &e);
+        Py_END_ALLOW_THREADS
+        if (st)
+            raise_error(&e);
         else if (PyErr_Occurred()) /* Ctrl-C at the very end */
             braid_model_free(model);
-        else result = model_new(model);
+        else
+            result = model_new(model);
     } else if (PyErr_ExceptionMatches(PyExc_OverflowError) ||
                PyErr_ExceptionMatches(PyExc_ValueError))
         raise_caused(BRAID_USAGE, "a wrong argument", NULL);

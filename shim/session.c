@@ -141,8 +141,10 @@ static PyObject *wait_for(Session *s, Waiting f, void *user) {
     braid_status st;
     if (!session_open(s)) return NULL;
     s->runs++;
-    Py_BEGIN_ALLOW_THREADS st = f(s->session, user, &e);
-    Py_END_ALLOW_THREADS s->runs--;
+    Py_BEGIN_ALLOW_THREADS
+    st = f(s->session, user, &e);
+    Py_END_ALLOW_THREADS
+    s->runs--;
     session_drop(s);
     if (st) return raise_error(&e);
     Py_RETURN_NONE;
@@ -260,8 +262,10 @@ static PyObject *to_host_method(PyObject *self, PyObject *o) {
     if (!t) return raise_status(BRAID_USAGE, "it is no DeviceTensor");
     if (!session_open(s)) return NULL;
     s->runs++;
-    Py_BEGIN_ALLOW_THREADS st = braid_session_to_host(s->session, t, &v, &e);
-    Py_END_ALLOW_THREADS s->runs--;
+    Py_BEGIN_ALLOW_THREADS
+    st = braid_session_to_host(s->session, t, &v, &e);
+    Py_END_ALLOW_THREADS
+    s->runs--;
     session_drop(s);
     return st ? raise_error(&e) : value_give(v);
 }
@@ -312,8 +316,10 @@ static void dealloc(PyObject *self) {
     if (s->session && !session_torn(s)) {
         PyObject *t, *v, *b; /* the GIL is released: an exception must survive it */
         PyErr_Fetch(&t, &v, &b);
-        Py_BEGIN_ALLOW_THREADS braid_session_free(s->session);
-        Py_END_ALLOW_THREADS PyErr_Restore(t, v, b);
+        Py_BEGIN_ALLOW_THREADS
+        braid_session_free(s->session);
+        Py_END_ALLOW_THREADS
+        PyErr_Restore(t, v, b);
     }
     Py_XDECREF((PyObject *)s->model);
     PyObject_Free(self);
@@ -352,9 +358,11 @@ PyObject *session_new(PyObject *self, PyObject *args, PyObject *kw) {
     if (seed_object != Py_None && !seed_of(seed_object, &seed_value)) return NULL;
     o.threads = (int32_t)threads;
     o.device = (int32_t)(device + 1);
-    Py_BEGIN_ALLOW_THREADS st = braid_session_new(m->model, &o, &session, &e);
+    Py_BEGIN_ALLOW_THREADS
+    st = braid_session_new(m->model, &o, &session, &e);
     if (!st && seed_object != Py_None) st = braid_session_set_seed(session, seed_value, &e);
-    Py_END_ALLOW_THREADS if (st) {
+    Py_END_ALLOW_THREADS
+    if (st) {
         braid_session_free(session);
         return raise_error(&e);
     }
