@@ -33,6 +33,16 @@ def answer(x):
     return y
 
 
+def cases(k):
+    """The inputs of a thread, and the answers."""
+    r = np.random.default_rng(k)
+    inputs = [r.standard_normal((n, 16)).astype(np.float32) for n in (1, 7, 40)]
+    return inputs, [answer(x) for x in inputs]
+
+
+CASES = [cases(k) for k in range(THREADS)]
+
+
 def resident():
     with open("/proc/self/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -43,9 +53,7 @@ def hammer(calls, seconds, wrong):
     done, end = [0] * len(calls), time.monotonic() + seconds
 
     def work(k):
-        r = np.random.default_rng(k)
-        inputs = [r.standard_normal((n, 16)).astype(np.float32) for n in (1, 7, 40)]
-        answers = [answer(x) for x in inputs]
+        inputs, answers = CASES[k]
         while time.monotonic() < end:
             x, want = inputs[done[k] % 3], answers[done[k] % 3]
             try:
