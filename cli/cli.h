@@ -66,6 +66,7 @@ int cli_fail(const char *path, const char *fmt, ...) PRINTF(2, 3);
 int cli_error(const char *path, const braid_error *e);
 int cli_usage(const char *fmt, ...) PRINTF(1, 2);
 
+double cli_now(void); /* seconds of the monotonic clock */
 /* Puts c's options into the library's form. The result points to *fold. */
 braid_options cli_options(const Cli *c, braid_fold *fold);
 /* Loads c's first argument and makes a session. Returns an exit code; prints messages. */

@@ -1,6 +1,5 @@
 /* cmd_bench.c: braid bench: times a model. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "cli/cli.h"
 
@@ -8,12 +7,6 @@
 #define MIN_RUNS 20
 #define MAX_RUNS 100000
 #define SECONDS 1.0
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -29,11 +22,11 @@ static bool measure(braid_session *s, int nout, braid_value *const *in, double *
     double begin = 0;
     *n = 0;
     for (int i = -WARM_RUNS; good && i < MAX_RUNS; i++) {
-        double t = now();
+        double t = cli_now();
         if (i <= 0) begin = t;
         if (i >= MIN_RUNS && t - begin > SECONDS) break;
         good = braid_session_run(s, (const braid_value *const *)in, out, e) == BRAID_OK;
-        if (i >= 0 && good) us[(*n)++] = (now() - t) * 1e6;
+        if (i >= 0 && good) us[(*n)++] = (cli_now() - t) * 1e6;
         for (int k = 0; good && k < nout; k++) braid_value_free(out[k]);
     }
     free(out);

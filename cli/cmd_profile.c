@@ -2,7 +2,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "api/runtime.h"
 #include "cli/profile.h"
@@ -12,12 +11,6 @@
 #define MIN_RUNS 3
 #define MAX_RUNS 10000
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* Runs the model n times, or for a while if n is 0; the outputs are dropped. */
 static int run_times(const Cli *c, braid_session *s, int nout, const braid_value *const *in,
                      int n) {
@@ -25,9 +18,9 @@ static int run_times(const Cli *c, braid_session *s, int nout, const braid_value
     braid_value **out = calloc((size_t)nout + 1, sizeof *out);
     if (!out) die("out of memory");
     int code = EXIT_DONE;
-    const double begin = now();
+    const double begin = cli_now();
     for (int i = 0; i < (n ? n : MAX_RUNS) && !code; i++) {
-        if (!n && i >= MIN_RUNS && now() - begin > SECONDS) break;
+        if (!n && i >= MIN_RUNS && cli_now() - begin > SECONDS) break;
         if (braid_session_run(s, in, out, &e)) code = cli_error(c->arg[0], &e);
         for (int k = 0; k < nout && !code; k++) braid_value_free(out[k]);
     }

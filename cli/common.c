@@ -1,4 +1,5 @@
 /* common.c: messages, loading, inputs and texts that the commands share. */
+#include <time.h>
 #include <stdlib.h>
 
 #include "cli/cli.h"
@@ -40,6 +41,12 @@ int cli_error(const char *path, const braid_error *e) {
     size_t n = strlen(path);
     bool named = strncmp(e->message, path, n) == 0 && strncmp(e->message + n, ": ", 2) == 0;
     return cli_fail(path, "%s", e->message + (named ? n + 2 : 0));
+}
+
+double cli_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 braid_options cli_options(const Cli *c, braid_fold *fold) {

@@ -20,12 +20,6 @@ static char step[120]; /* what the command is doing; "": nothing to show */
 static bool shown;     /* a progress line is on the terminal */
 static sigset_t signals;
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 void cli_watch_clear(void) {
     pthread_mutex_lock(&lock);
     if (shown) fputs("\r\033[K", stderr);
@@ -68,12 +62,12 @@ static _Noreturn void end_by(int signal_number) {
 static void *watch(void *unused) {
     const bool terminal = isatty(STDERR_FILENO);
     const struct timespec tick = {.tv_nsec = TICK};
-    const double begin = now();
+    const double begin = cli_now();
     (void)unused;
     for (;;) {
         int s = terminal ? sigtimedwait(&signals, NULL, &tick) : sigwaitinfo(&signals, NULL);
         if (s > 0) end_by(s);
-        if (terminal) show(now() - begin);
+        if (terminal) show(cli_now() - begin);
     }
 }
 

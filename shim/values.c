@@ -64,19 +64,26 @@ static bool clear_unused_bits(PyArrayObject **array, int bits) {
     return true;
 }
 
+/* Raises an InputError about an input that is `what` and `name`, which is taken (NULL: an exception
+ * is set already). */
+static bool refuse(const braid_io *io, const char *what, PyObject *name) {
+    char text[512];
+    PyObject *bytes = name ? PyUnicode_AsEncodedString(name, "utf-8", "replace") : NULL;
+    if (bytes)
+        raise_status(BRAID_INPUT, "input '%s': expected %s, got %s%s", io->name,
+                     expected(io, text, sizeof text), what, PyBytes_AsString(bytes));
+    Py_XDECREF(bytes);
+    Py_XDECREF(name);
+    return false;
+}
+
 /* `a` is taken. */
 static bool take_array(const braid_io *io, PyArrayObject *a, Held *h) {
     char text[512];
     braid_error e;
     braid_dtype dtype = element_of(a);
     if (dtype == BRAID_DTYPE_NONE) {
-        PyObject *got = PyObject_Str((PyObject *)PyArray_DESCR(a));
-        PyObject *bytes = got ? PyUnicode_AsEncodedString(got, "utf-8", "replace") : NULL;
-        if (bytes)
-            raise_status(BRAID_INPUT, "input '%s': expected %s, got an array of %s", io->name,
-                         expected(io, text, sizeof text), PyBytes_AsString(bytes));
-        Py_XDECREF(bytes);
-        Py_XDECREF(got);
+        refuse(io, "an array of ", PyObject_Str((PyObject *)PyArray_DESCR(a)));
         Py_DECREF(a);
         return false;
     }
@@ -170,14 +177,7 @@ bool value_take(const braid_io *io, PyObject *o, Held *h) {
     }
     if (io->element == BRAID_TENSOR) return take_tensor(io, o, h);
     if (PyList_Check(o) || PyTuple_Check(o)) return take_sequence(io, o, h);
-    PyObject *type = PyType_GetName(Py_TYPE(o));
-    PyObject *name = type ? PyUnicode_AsEncodedString(type, "utf-8", "replace") : NULL;
-    if (name)
-        raise_status(BRAID_INPUT, "input '%s': expected %s, got an object of type %s", io->name,
-                     expected(io, text, sizeof text), PyBytes_AsString(name));
-    Py_XDECREF(name);
-    Py_XDECREF(type);
-    return false;
+    return refuse(io, "an object of type ", PyType_GetName(Py_TYPE(o)));
 }
 
 PyObject *value_zeros(const braid_io *io) {
