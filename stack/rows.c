@@ -81,7 +81,7 @@ Def *rows_def(Rows *b, Tensor *t) {
     const Def *base = rows_def(b, t->base);
     if (!base) return NULL;
     *d = *base;
-    d->t = rows_of(b, TK_VIEW, t, 0, base->t->dim[0], b->seq);
+    d->t = rows_of(b, TK_VIEW, t, 0, base->t->dim[0], base->t->seq);
     d->t->base = base->t;
     return d;
 }
@@ -90,6 +90,13 @@ Def *rows_def(Rows *b, Tensor *t) {
 static Expr *index_of(Rows *b, const Def *d, const List *at, Expr *row) {
     row = rows_row_in(b, at, row, d->list);
     return d->find ? d->find(b, d, row) : add(b, row, d->from);
+}
+
+/* Whether the rows of the list `at` are not one behind the other in d's tensor. */
+static bool is_scattered(const Def *d, const List *at) {
+    for (; at != d->list; at = at->up)
+        if (at->row) return true;
+    return d->find != NULL;
 }
 
 /* The rows of list `at`, copied from a tensor of an enclosing list, so that operands of products
@@ -131,7 +138,7 @@ static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
     if (e->op == E_SYM) r = lift_sym(k, e->sym);
     for (int i = 0; i < e->n; i++) a[i] = lift(k, e->a[i], in_reduce || e->op == E_REDUCE);
     Def *d = e->op == E_LOAD ? rows_def(b, e->t) : NULL;
-    if (d && in_reduce && (d->list != k->at || d->find) && d->t->rank > 1)
+    if (d && in_reduce && d->t->rank > 1 && is_scattered(d, k->at))
         r = load_row(b, gathered(k, d), k->row, e, a);
     else if (d)
         r = load_row(b, d->t, index_of(b, d, k->at, k->row), e, a);

@@ -123,6 +123,7 @@ static void carry_begin(Tree *x, const Stmt *s, LoopCarry *c) {
         fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, tree_base(x, m), (long long)m->off[0]);
     else
         fn_line(f, "%s = %s_a;", name, name);
+    if (!c->init) return; /* filled row by row */
     fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tree_tensor(f, c->init),
             tree_bytes(x, c->phi));
 }
