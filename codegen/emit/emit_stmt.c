@@ -50,6 +50,10 @@ static void bx_tensors(Tree *x, const char *name, char each, int id, int n, Tens
 }
 
 static void emit_extern(Tree *x, Stmt *s) {
+    if (s->ext.structure) {
+        emit_linearize(x, s);
+        return;
+    }
     Fn *f = &x->f;
     Emit *em = x->em;
     extern_text(em, s->ext.row->file);
