@@ -530,7 +530,8 @@ static void linearize(Program *p, Structure *k, Seq *q, Stmt *s) {
     x.r.seq = x.outer;
     rows_append(&x.r, loop);
     /* Before the outermost loop around the call, or the call. */
-    const Stmt *before = k->naround ? k->around[0] : s;
+    const Stmt *before = s;
+    for (const Seq *up = q; up != x.outer; up = up->parent) before = up->owner;
     StmtVec new = x.outer->s;
     x.outer->s = (StmtVec){0};
     for (int i = 0; i < rest.n; i++) {

@@ -358,35 +358,41 @@ static bool visible_from(Cx *c, const Stmt *root, const Seq *outer) {
     return k.ok;
 }
 
+static Stmt *loop_copy(Find *x, const Stmt *l) {
+    Stmt *s = arena_memdup(x->a, l, sizeof *l);
+    s->loop.syms.p =
+        arena_memdup(x->a, l->loop.syms.p, sizeof *l->loop.syms.p * (size_t)l->loop.syms.n);
+    return s;
+}
+
 /* Notes what the linearizer computes of the loops around the call, outermost first. */
-static bool roots_fit(Find *x, const Seq *q) {
+static bool roots_fit(Find *x) {
     Structure *k = x->k;
     for (int i = 0; i < k->naround; i++) {
         const Stmt *l = k->around[i], *next = i + 1 < k->naround ? k->around[i + 1] : k->root;
         if (!expr_visible(l->loop.trips, x->outer)) return false;
         k->sym[l->loop.iter->id] = true;
-        for (int m = 0; m < l->loop.body->s.n && l->loop.body->s.p[m] != next; m++) {
-            const Stmt *s = l->loop.body->s.p[m];
+        for (int m = 0; l->loop.body->s.p[m] != next; m++) {
+            Stmt *s = l->loop.body->s.p[m];
+            if (s->kind != S_LET && s->kind != S_CHECK) continue;
             if (s->kind == S_LET)
                 k->sym[s->let.sym->id] =
                     !dtype_is_float(s->let.sym->dtype) && computes(x, s->let.e);
+            vec_push(x->a, &k->before[i], arena_memdup(x->a, s, sizeof *s));
         }
     }
+    for (int i = 0; i < k->naround; i++) k->around[i] = loop_copy(x, k->around[i]);
     for (int i = 0; i < k->root->call.f->nsym; i++)
         if (!computes(x, k->root->call.sym[i])) return false;
-    (void)q;
     return true;
 }
 
 static void read_roots(Find *x, Visit *v) {
     const Structure *k = x->k;
     for (int i = 0; i < k->naround; i++) {
-        const Stmt *l = k->around[i], *next = i + 1 < k->naround ? k->around[i + 1] : k->root;
-        visit_expr(v, l->loop.trips);
-        Seq before = *l->loop.body;
-        for (before.s.n = 0; l->loop.body->s.p[before.s.n] != next;) before.s.n++;
-        for (int m = 0; m < before.s.n; m++) { /* what stands beside is not of interest */
-            const Stmt *s = before.s.p[m];
+        visit_expr(v, k->around[i]->loop.trips);
+        for (int m = 0; m < k->before[i].n; m++) {
+            const Stmt *s = k->before[i].p[m];
             if (s->kind == S_LET && k->sym[s->let.sym->id]) visit_expr(v, s->let.e);
             if (s->kind == S_CHECK) read_check(x, v, s);
         }
@@ -419,13 +425,18 @@ static bool structure_find(Find *x, Seq *q, Stmt *s, int naround, Stmt *const *i
     k->depth_site = s->call.f->site;
     k->naround = naround;
     k->around = NEWN(x->a, Stmt *, naround + 1);
+    k->before = arena_alloc(x->a, sizeof *k->before * (size_t)(naround + 1));
+    memset(k->before, 0, sizeof *k->before * (size_t)(naround + 1));
+    k->call = arena_memdup(x->a, s, sizeof *s);
+    k->call->call.sym =
+        arena_memdup(x->a, s->call.sym, sizeof *s->call.sym * (size_t)(s->call.f->nsym + 1));
     x->why = NULL;
     x->outer = q;
     for (int i = 0; i < naround; i++) {
         k->around[naround - 1 - i] = inner[i];
         x->outer = x->outer->parent;
     }
-    if (!roots_fit(x, q)) return no(x, s, "what it is called with depends on results");
+    if (!roots_fit(x)) return no(x, s, "what it is called with depends on results");
     for (int i = 0; i < k->nfunc; i++)
         if (!func_fits(x, k->func[i])) return false;
     for (int i = 0; i < k->nfunc; i++) seq_each(k->func[i]->body, need_stmt, x);

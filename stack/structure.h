@@ -51,14 +51,17 @@ typedef struct Class {
 
 typedef struct Structure {
     const char *path;
-    Stmt *root; /* the call from outside; its Funcs are the functions */
+    Stmt *root; /* the call from outside */
     int nfunc;
     Func **func;
     int nclass, nloop;
     Class *cls[CLASSES_MAX];
-    /* loops around the root call, outermost first, that the roots are counted along */
+    /* Loops around the root call, outermost first, that the roots are counted along, and what stands
+     * in each before the next one or the call: copies, for passes change these statements. */
     int naround;
     Stmt **around;
+    StmtVec *before;
+    Stmt *call; /* a copy of `root` */
     bool *sym;    /* by id: the linearizer computes it */
     bool *column; /* by id: … and leaves it in a column, for what is computed on tensors */
     int nid;      /* ids are below */

@@ -173,16 +173,15 @@ static void put_seq(Walk *x, const Seq *q) {
 static void put_roots(Walk *x, int depth) {
     const Structure *k = x->k;
     if (depth == k->naround) {
-        put_child(x, k->root);
+        put_child(x, k->call);
         return;
     }
-    const Stmt *l = k->around[depth],
-               *next = depth + 1 < k->naround ? k->around[depth + 1] : k->root;
+    const Stmt *l = k->around[depth];
     const char *times = arena_printf(x->f.a, "n%d", l->loop.iter->id);
     fn_line(&x->f, "const int64_t %s = bk_maxi(%s, 0);", times, text_of(x, l->loop.trips));
     const Scope here = loop_open(x, l, times);
-    for (int i = 0; l->loop.body->s.p[i] != next; i++) {
-        const Stmt *s = l->loop.body->s.p[i];
+    for (int i = 0; i < k->before[depth].n; i++) {
+        const Stmt *s = k->before[depth].p[i];
         if (s->kind == S_LET) put_let(x, s);
         if (s->kind == S_CHECK && structure_checks(k, s)) put_check(x, s);
     }
