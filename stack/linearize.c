@@ -559,6 +559,12 @@ static void collect(Calls *k, Seq *q) {
     }
 }
 
+static void remark(Program *p, const Stmt *s, const char *what, const char *why) {
+    vec_push(
+        p->cx->a, &p->schedule->remarks,
+        arena_printf(p->cx->a, "%s: %s of function %s%s", s->path, what, s->call.f->name, why));
+}
+
 void pass_linearize(Program *p) {
     Calls k = {.a = p->cx->a};
     if (p->nfunc) collect(&k, p->top);
@@ -567,9 +573,11 @@ void pass_linearize(Program *p) {
         Stmt *s = k.call.p[i];
         Structure *x = structure_of(p, k.seq.p[i], s, &why);
         if (!x)
-            vec_push(p->cx->a, &p->schedule->remarks,
-                     arena_printf(p->cx->a, "%s is not linearized: %s", s->path, why));
-        else if (decide(p, X_LINEARIZE, s, 2, 1))
+            remark(p, s, "the activations",
+                   arena_printf(k.a, " cannot be numbered ahead (linearize): %s", why));
+        else if (decide(p, X_LINEARIZE, s, 2, 1)) {
+            remark(p, s, "activations", " with equal parameters are computed once (linearize)");
             linearize(p, x, k.seq.p[i], s);
+        }
     }
 }
