@@ -1,5 +1,6 @@
 """braid.trees: round trips through every form, what is refused and how, deep and wide structures, a model that runs."""
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import unittest
 import braid
 import numpy as np
 from braid import trees
-from onnx import parser
+from onnx import TensorProto, numpy_helper, parser
 
 
 def random_parents(r, n, roots=1):
@@ -307,6 +308,26 @@ class Runs(unittest.TestCase):
         model = braid.compile(parser.parse_model(TREE), target="interp", progress=False)
         y = model(word=np.array([int(w or 0) for w in f.word]), **f.binary())
         self.assertEqual([v.tolist() for v in f.split_roots(y)], [[10 * (10 * 8 - 3) - 35], [7], [71]])
+
+    def test_the_example(self):
+        """examples/trees.py on the sentences that models/ wrote a model and its answer for."""
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        text = "(3 (2 It) (4 (3 works) (2 .)))\n(2 (1 No) (2 one))\n(2 Fine)\n"
+        with tempfile.TemporaryDirectory() as work:
+            with open(f"{work}/trees.txt", "w") as f:
+                f.write(text)
+            subprocess.run([sys.executable, "-m", "models", "treelstm", "--small", "--tree", f"{work}/trees.txt", "--batch", "3",
+                            "--out", work], cwd=root, check=True, capture_output=True)
+            with open(f"{work}/treelstm/test_data_set_0/output_0.pb", "rb") as f:
+                want = numpy_helper.to_array(TensorProto.FromString(f.read())).reshape(3, -1)
+            command = [sys.executable, f"{root}/examples/trees.py", f"{work}/treelstm/model.onnx"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(re.findall(r"^\S.*", done.stdout, re.M), ["It works .", "No one", "Fine"])
+            h = [[float(v) for v in line.split()] for line in re.findall(r"^    h = (.*) …$", done.stdout, re.M)]
+            np.testing.assert_allclose(h, want[:, :6], atol=1e-4)
+            bad = subprocess.run([*command, "(2 a"], capture_output=True, text=True)
+            self.assertEqual((bad.returncode, bad.stderr), (1, "trees.py: line 1, column 1: '(' is never closed\n"))
 
     def test_without_the_extension(self):
         """By its path, by a Python that sees no package of that name."""
