@@ -14,9 +14,10 @@ several nodes have the same child, the forest is a DAG. Made by
     concatenate     several forests as one
 
 it gives all of these back (parents(), children(), nested(), text(), edges()) and what models take: binary(), csr(), numbers().
-levels() is the order for batches by hand. Node and root arrays are int64. What is wrong (a cycle, an index out of range, two parents
-in a tree, an inner node without two children, a bracket) is a ValueError that names the node or the place. Everything takes
-linear time and no recursion. The module needs numpy alone, not the package's extension: it can be loaded by its path.
+levels() is the order for batches by hand. Arrays of nodes are int64. What is wrong (a cycle, an index out of range, two parents
+in a tree, an inner node without two children, a bracket) is a ValueError that names the node or the place. Nothing recurses, so
+depth has no limit, and but for NumPy's sort all takes linear time. The module needs NumPy alone, not the package's extension:
+it can be loaded by its path.
 
     >>> from braid import trees
     >>> forest = trees.from_text("(3 (2 It) (4 works)) (2 Fine)")
@@ -41,8 +42,9 @@ from numpy.typing import ArrayLike
 __all__ = ["Forest", "Levels", "concatenate", "from_binary", "from_children", "from_edges", "from_nested", "from_parents",
            "from_text", "grid", "levels"]
 
-TOKEN = re.compile(r"[()]|[^() \t\r\n]+")  # words may contain spaces that are not ASCII
-WIDE = 64                                  # nodes of a level from which on numpy is faster than a loop
+_TOKEN = re.compile(r"[()]|[^() \t\r\n]+")  # words may contain spaces that are not ASCII
+_LEAVE = -2                                 # in place of a parent: no node
+_WIDE = 64                                  # nodes of a level from which on numpy is faster than a loop
 
 
 class Levels(NamedTuple):
@@ -107,7 +109,8 @@ class Forest:
         count = np.diff(self.child_begin)
         wrong = np.flatnonzero((count != 0) & (count != 2))
         if len(wrong):
-            raise ValueError(f"node {wrong[0]} has {_many(count[wrong[0]], 'child', 'children')}; in a binary tree it has two or none")
+            n = wrong[0]
+            raise ValueError(f"node {n} has {_many(count[n], 'child', 'children')}; in a binary tree it has two or none")
         left, right = np.zeros((2, len(self)), np.int64)
         inner = count == 2
         left[inner], right[inner] = self.child[::2], self.child[1::2]
@@ -227,7 +230,7 @@ class Forest:
             raise ValueError(f"node {n} has neither children nor a word")
         found = [str(v) for v in (label, word) if v is not None]
         for v in found:
-            if not TOKEN.fullmatch(v) or v in "()":
+            if not _TOKEN.fullmatch(v) or v in "()":
                 raise ValueError(f"node {n}: {v!r} cannot be written: it is empty, or has a space or a bracket inside")
         return found
 
@@ -289,18 +292,28 @@ def from_nested(trees: Iterable[Any]) -> Forest:
     parent: list[int] = []
     word: list[Any] = []
     begin = []
+    around: set[int] = set()  # the lists, by their id, that the next node lies in
     for tree in trees:
         begin.append(len(parent))
         pending = [(-1, tree)]
         while pending:
             above, node = pending.pop()
+            if above == _LEAVE:
+                around.remove(node)
+                continue
             n = len(parent)
             parent.append(above)
             if not isinstance(node, (tuple, list)):
                 word.append(node)
                 continue
             if not node:
-                raise ValueError(f"tree {len(begin) - 1} has an empty {type(node).__name__}, a node without children that is no leaf")
+                raise ValueError(f"tree {len(begin) - 1} has an empty {type(node).__name__}, "
+                                 "a node without children that is no leaf")
+            if isinstance(node, list):
+                if id(node) in around:
+                    raise ValueError(f"tree {len(begin) - 1} has a list that contains itself")
+                around.add(id(node))
+                pending.append((_LEAVE, id(node)))
             word.append(None)
             pending += [(n, c) for c in reversed(node)]
     return _of_trees(parent, begin, word, None)
@@ -330,7 +343,7 @@ def from_text(text: str, labels: bool = True) -> Forest:
         label.append(None)
         return len(parent) - 1
 
-    for match in TOKEN.finditer(text):
+    for match in _TOKEN.finditer(text):
         token, at = match.group(), match.start()
         if token == "(":
             n = node(None)
@@ -499,7 +512,7 @@ def _heights(begin: np.ndarray, child: np.ndarray) -> np.ndarray:
     height = np.zeros(n, np.int64)
     ready, level = np.flatnonzero(missing == 0), 0
     done = len(ready)
-    while len(ready) >= WIDE:
+    while len(ready) >= _WIDE:
         first, count = above_begin[ready], above_begin[ready + 1] - above_begin[ready]
         ends = np.cumsum(count)
         parents = above[np.arange(ends[-1]) + np.repeat(first - ends + count, count)]

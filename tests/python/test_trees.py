@@ -92,6 +92,8 @@ class RoundTrips(unittest.TestCase):
                 self.assertEqual(trees.from_binary(**a, word=f.word).nested(), many)
         self.assertEqual(trees.from_nested([["a", [3, None]]]).nested(), [("a", (3, None))])
         self.assertEqual(trees.from_nested([]).nested(), [])
+        twice = ["b", "c"]
+        self.assertEqual(trees.from_nested([[twice, twice]]).nested(), [(("b", "c"), ("b", "c"))])
 
     def test_edges(self):
         r = np.random.default_rng(4)
@@ -229,6 +231,8 @@ class Refused(unittest.TestCase):
     def test_messages(self):
         f, text = trees.from_parents, trees.from_text
         dag = trees.from_children([[1, 2], [3], [3], []])
+        knot = ["a", ("b",)]
+        knot.append((knot, "c"))
         for message, call in (
             ("node 1 needs itself: 1 → 2 → 1", lambda: f([-1, 2, 1])),
             ("node 1 needs itself: 1 → 1", lambda: f([-1, 1])),
@@ -257,6 +261,7 @@ class Refused(unittest.TestCase):
             ("a child of node 0 is 3, outside [0, 1)", lambda: trees.from_binary([3], [0], [False])),
             ("word has 1 elements for 2 nodes", lambda: f([-1, 0], word=["a"])),
             ("tree 1 has an empty tuple, a node without children that is no leaf", lambda: trees.from_nested(["a", ("b", ())])),
+            ("tree 0 has a list that contains itself", lambda: trees.from_nested([knot])),
             ("3 rows for 2 nodes", lambda: f([-1, 0]).split_nodes([1, 2, 3])),
             ("2 rows for 1 root", lambda: f([-1, 0]).split_roots([1, 2])),
             ("line 2, column 4: '(' is never closed", lambda: text("(2 a)\n   ((2 c)\n")),
