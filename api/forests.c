@@ -117,22 +117,21 @@ static braid_status check(const int64_t *begin, const int64_t *child, int64_t n,
 
 /* All arrays in one piece of memory. */
 static braid_forest *allocate(int64_t nodes, int64_t edges, int64_t trees, bool spans) {
-    int64_t each = (int64_t)(sizeof(braid_span) / 8) * 2 + 2;
-    if (nodes > INT64_MAX / 64 || edges > INT64_MAX / 64 || trees > INT64_MAX / 64) return NULL;
-    int64_t *p = integers((int64_t)(sizeof(braid_forest) / 8) + edges + trees + 1 +
-                          nodes * (spans ? each : 1));
-    if (!p) return NULL;
-    braid_forest *f = (void *)p;
-    p += sizeof *f / 8;
+    const int64_t most = INT64_MAX / 256;
+    if (nodes > most || edges > most || trees > most) return NULL;
+    size_t texts = spans ? 2 * (size_t)nodes * sizeof(braid_span) : 0;
+    braid_forest *f =
+        (void *)integers(nodes + 1 + edges + trees + (int64_t)(sizeof *f + texts) / 8);
+    if (!f) return NULL;
+    char *p = (char *)(f + 1);
     *f = (braid_forest){.nodes = nodes, .edges = edges, .trees = trees};
-    if (spans) {
-        f->word = (void *)p;
-        f->label = f->word + nodes;
-        p += sizeof(braid_span) / 8 * 2 * (size_t)nodes;
-    }
-    f->child_begin = p;
-    f->child = p + nodes + 1;
+    f->child_begin = (void *)p;
+    f->child = f->child_begin + nodes + 1;
     f->roots = f->child + edges;
+    if (spans) {
+        f->word = (void *)(p + 8 * (nodes + 1 + edges + trees));
+        f->label = f->word + nodes;
+    }
     return f;
 }
 
