@@ -9,11 +9,13 @@ graph    "grid": rows × columns nodes, edges to the right and down, the root is
          "diamond": length nodes, each needs the one before it twice; the root is the last node
 form     "recursive": predecessors in CSR form, a Loop over them with the call inside
          "fixed": an array for each of two predecessors, −1 where there is none, and a branch for each
+         "levels": the same written without recursion, see models/levels.py
 batch    graphs, all in one numbering
 length   nodes of a random graph or of a diamond
 """
 import numpy as np
 
+from . import levels
 from .common import F, Graph, I, narrow, normal, uniform, wide
 
 CASES = {
@@ -21,9 +23,12 @@ CASES = {
     "dagrnn_fixed": dict(graph="grid", form="fixed"),
     "dagrnn_random": dict(graph="random"),
     "dagrnn_diamond": dict(graph="diamond", form="fixed"),
+    "dagrnn_levels": dict(graph="grid", form="levels"),
+    "dagrnn_random_levels": dict(graph="random", form="levels"),
 }
 SMALL = dict(batch=2, rows=3, columns=4, length=10, hidden=8)
-PREDECESSORS = {"recursive": ("begin", "predecessor"), "fixed": ("first", "second")}
+FORMS = {"recursive": ("begin", "predecessor"), "fixed": ("first", "second"),
+         "levels": ("predecessors", "begin")}
 
 
 def predecessors(graph, rows, columns, length, rng):
@@ -64,51 +69,48 @@ def weights(hidden, seed, **_):
 
 def inputs(graph, rows, columns, batch, length, hidden, form, seed, **_):
     nodes, roots = graphs(graph, rows, columns, batch, length, seed)
-    x = {"x": normal(np.random.default_rng(seed + 2), len(nodes), hidden)}
+    x = normal(np.random.default_rng(seed + 2), len(nodes), hidden)
+    most = 3 if graph == "random" else 2
     if form == "recursive":
-        counts = [len(us) for us in nodes]
-        x["begin"] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        x["predecessor"] = np.asarray([u for us in nodes for u in us], np.int64)
-    elif max(map(len, nodes)) <= 2:
-        padded = np.asarray([us + [-1] * (2 - len(us)) for us in nodes], np.int64)
-        x["first"], x["second"] = (np.ascontiguousarray(a) for a in padded.T)
-    else:
-        raise ValueError(f"the form {form} is for graphs with two predecessors at most")
-    x["roots"] = roots
-    return x
+        begin = np.cumsum([0] + [len(us) for us in nodes])
+        return {"x": x, "begin": begin, "predecessor": np.asarray([u for us in nodes for u in us], np.int64),
+                "roots": roots}
+    if form == "fixed":
+        if most > 2:
+            raise ValueError("the form fixed is for graphs with two predecessors at most")
+        first, second = np.asarray([us + [-1] * (2 - len(us)) for us in nodes], np.int64).T.copy()
+        return {"x": x, "first": first, "second": second, "roots": roots}
+    order, place, sources, begin = levels.number(nodes)
+    padded = [[1 + place[u] for u in nodes[v]] + [0] * (most - len(nodes[v])) for v in order[sources:]]
+    return {"x": x[order], "predecessors": np.asarray(padded, np.int64).reshape(-1, most), "begin": begin,
+            "roots": 1 + place[roots]}
 
 
 def reference(x, w, graph, rows, columns, batch, length, hidden, seed, **_):
-    """Each node once, by a list of the open ones: graphs may be deep."""
-    a = wide({**w, **x})
     nodes, roots = graphs(graph, rows, columns, batch, length, seed)
-    done = {}
-    for root in roots:
-        open_ = [root]
-        while open_:
-            v = open_[-1]
-            missing = [u for u in nodes[v] if u not in done]
-            if missing:
-                open_ += missing
-                continue
-            total = sum((done[u] for u in nodes[v]), np.zeros((1, hidden)))
-            done[v] = np.tanh(a["x"][v][None] @ a["U"] + total @ a["W"] + a["b"])
-            open_.pop()
-    results = [done[root] for root in roots]
+    a = wide({**w, "x": normal(np.random.default_rng(seed + 2), len(nodes), hidden)})
+    h = {}
+    for v in levels.postorder(nodes, roots.tolist()):
+        total = sum((h[u] for u in nodes[v]), np.zeros((1, hidden)))
+        h[v] = np.tanh(a["x"][v][None] @ a["U"] + total @ a["W"] + a["b"])
+    results = [h[root] for root in roots]
     return narrow(results[0] if batch == 1 and graph != "random" else np.stack(results))
 
 
 def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", form="recursive",
            seed=0):
-    if form not in PREDECESSORS:
-        raise ValueError(f"no form {form}; there are {', '.join(PREDECESSORS)}")
+    if form not in FORMS:
+        raise ValueError(f"no form {form}; there are {', '.join(FORMS)}")
     g = Graph("dagrnn")
-    row = F(1, hidden)
-    types = {"begin": I("nodes_and_one"), "predecessor": I("edges"), "roots": I("roots")}
+    one_root = batch == 1 and graph != "random"
+    row, values = F(1, hidden), weights(hidden, seed)
+    if form == "levels":
+        return export_levels(g, graph, hidden, one_root, values)
+    types = {"begin": I("nodes_and_one"), "predecessor": I("edges")}
     names = [g.input("x", F("nodes", hidden))]
-    names += [g.input(k, types.get(k, I("nodes"))) for k in PREDECESSORS[form]]
-    roots = g.input("roots", types["roots"])
-    names += g.weights(weights(hidden, seed))
+    names += [g.input(k, types.get(k, I("nodes"))) for k in FORMS[form]]
+    roots = g.input("roots", I(1 if one_root else "roots"))
+    names += g.weights(values)
 
     def total(g, v, a, of):
         """The sum over predecessors; of(g, u) is the state of one."""
@@ -137,9 +139,34 @@ def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", f
     def call(g, at):
         return g.invoke("dagrnn", g.Gather(roots, at, axis=0), *names)
 
-    if batch == 1 and graph != "random":
+    if one_root:
         g.output(g.Identity(call(g, 0), out="h"), row)
     else:
         h, = g.loop(g.Size(roots), {}, lambda g, i: ([], [call(g, i)]), name="roots")
         g.output(g.Identity(h, out="h"), F("roots", 1, hidden))
+    return g.model()
+
+
+def export_levels(g, graph, hidden, one_root, values):
+    """Row 0 of the states is zero and stands for predecessors that are not there."""
+    most = 3 if graph == "random" else 2
+    x = g.input("x", F("nodes", hidden))
+    predecessors = g.input("predecessors", I("inner", most))
+    begin = levels.begin_input(g)
+    roots = g.input("roots", I(1 if one_root else "roots"))
+    w = g.weights(values)
+    own = g.Add(g.MatMul(x, w["U"]), w["b"])
+    nodes = g.Shape(own, end=1)
+    sources = g.Sub(nodes, g.Shape(predecessors, end=1))
+    first = g.Concat(g.const(np.zeros((1, hidden), np.float32)), g.Tanh(g.Slice(own, [0], sources, [0])), axis=0)
+    own = g.Slice(own, sources, nodes, [0])
+
+    def step(g, of_level, h):
+        of_nodes = g.ReduceSum(g.Gather(h, of_level(predecessors), axis=0), [1], keepdims=0)
+        return [g.Tanh(g.Add(of_level(own), g.MatMul(of_nodes, w["W"])))]
+
+    h, = levels.loop(g, begin, {"h": first}, hidden, step)
+    h = g.Gather(h, roots, axis=0)
+    g.output(g.Identity(h if one_root else g.Unsqueeze(h, [1]), out="h"),
+             F(1, hidden) if one_root else F("roots", 1, hidden))
     return g.model()
