@@ -57,3 +57,25 @@ def make(kind, batch, nodes, rng, vocabulary):
         raise ValueError(f"{kind} has only {len(forest.roots)} trees")
     words = {}
     return {**forest.binary(), "word": forest.numbers(words)}, len(words)
+
+
+def dependencies(a, rng):
+    """The trees over the words alone that binary trees stand for: of the two parts of an inner node one, chosen
+    at random, has the head, and the head of the other part is a child of it. Any number of children in CSR
+    form: child[begin[n]:begin[n + 1]] are those of n; parents have smaller numbers than their children."""
+    inner = np.flatnonzero(~a["is_leaf"])
+    chosen = dict(zip(inner.tolist(), rng.integers(0, 2, len(inner)).tolist()))
+    head = np.arange(len(a["left"]))
+    for n in inner[::-1]:  # children have larger numbers
+        head[n] = head[a[("left", "right")[chosen[int(n)]]][n]]
+    children = {int(n): [] for n in np.flatnonzero(a["is_leaf"])}
+    for n in inner.tolist():
+        children[int(head[n])].append(int(head[a[("right", "left")[chosen[n]]][n]]))
+    order = [int(head[root]) for root in a["roots"]]
+    for n in order:
+        order += children[n]
+    place = {n: i for i, n in enumerate(order)}
+    counts = [len(children[n]) for n in order]
+    return {"word": a["word"][order], "roots": np.arange(len(a["roots"])),
+            "begin": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            "child": np.asarray([place[c] for n in order for c in children[n]], np.int64)}
