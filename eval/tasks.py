@@ -134,6 +134,7 @@ def prepare(folder, name, task, file, batch, treebank=None, small=False, **chang
     """Writes folder/file/model.onnx, data.npz and options.json; returns that folder. Trees have other forms,
     too: nodes.onnx, and where there are level batches levels.onnx with inputs of its own."""
     at = os.path.join(folder, place(name, file))
+    os.makedirs(at, exist_ok=True)
     o = {**options(task, batch, folder, treebank, small), **changed}
     built = models.build(file, small, **o)
     save(at, built, levels_of(built) if task.kind == "tree" else None)
