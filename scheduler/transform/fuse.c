@@ -128,6 +128,13 @@ typedef struct Sites {
 
 static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool index);
 
+/* The load moves along one axis in each dimension: not along windows. */
+static bool by_axes(const Expr *load) {
+    for (int i = 0; i < load->n; i++)
+        if (load->a[i]->op != E_AXIS && load->a[i]->flags & EF_AXIS) return false;
+    return true;
+}
+
 /* A sum of products. What is in a factor that its kernel computes is evaluated once for each of the
  * factor's elements. */
 static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
@@ -142,7 +149,7 @@ static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
         Expr *x = p.factor[i];
         const bool direct = x->op == E_LOAD && x->t == s->t, inside = i == built && !direct;
         s->operands += direct;
-        s->built += direct && i == built;
+        s->built += direct && i == built && by_axes(x);
         for (int d = 0; inside && d < s->user->rank; d++) {
             if (d == 0) s->domain = e_int(c, 1);
             if (e_uses_axis(x, s->user->axis[d])) s->domain = e_mul(c, s->domain, s->user->dim[d]);
@@ -193,8 +200,8 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
 }
 
 /* ---- operands of products -------------------------------------------------------------------- */
-/* Whether a load below e is at a position that is loaded, too, itself or by what may become part of
- * e. */
+/* Whether a load below e, or in what may become part of e, is of rows that only the run knows: its
+ * position is loaded, or counted from a symbol. */
 typedef struct Indirect {
     Fuse *f;
     bool found;
@@ -202,7 +209,7 @@ typedef struct Indirect {
 static void indirect_load(void *user, Expr *e) {
     Indirect *k = user;
     const Fate *of = &k->f->of[e->t->id];
-    for (int i = 0; i < e->n; i++) k->found |= (e->a[i]->flags & EF_LOAD) != 0;
+    for (int i = 0; i < e->n; i++) k->found |= (e->a[i]->flags & (EF_LOAD | EF_SYM)) != 0;
     if (k->found || !e->t->body || of->pinned) return;
     const Cost cost = cost_of(k->f, e->t->body);
     if (!cost.reduce && (of->loads == 1 || !cost.arith))
