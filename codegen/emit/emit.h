@@ -124,7 +124,7 @@ void fn_bind(Fn *f, Expr *e, const char *text);
 /* Hoists: puts into variables what does not depend on the axes `inner` and is always evaluated. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
 /* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
-bool fn_guarded(Fn *f, const Expr *e);
+bool fn_guarded(Fn *f, Expr *e);
 /* The value that a reduction starts from, and the statement that adds x to its accumulator. Not for
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
