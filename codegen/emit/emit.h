@@ -65,6 +65,7 @@ typedef struct Emit {
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
     Phases *phases;             /* NULL: there is one launch */
+    VEC(int) plans;             /* the slots of linearizers' plans */
 } Emit;
 
 /* A unit is a block of threads. */

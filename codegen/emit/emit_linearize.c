@@ -215,17 +215,17 @@ static const char *visit_text(Opener *x) {
     Fn *f = &x->f;
     fn_line(f, "const from%d *from = (const from%d *)given;", x->id, x->id);
     fn_line(f, "unsigned way = 1;");
-    fn_line(f, "int64_t cls = 0;");
-    fn_line(f, "const int64_t *key = bk_node_at(s, id) + BK_KEY;");
+    fn_line(f, "int32_t cls = 0;");
+    fn_line(f, "const int64_t *key = bk_node_key(bk_node_at(s, id));");
     fn_line(f, "(void)from, (void)key;");
-    fn_open(f, "switch (bk_node_at(s, id)[BK_FUNC]) {");
+    fn_open(f, "switch (bk_node_at(s, id)->func) {");
     for (int i = 0; i < x->k->nfunc; i++) put_func(x, i);
     const Scope here = fn_open(f, "default: { /* the roots */");
     put_roots(x, 0);
     fn_line(f, "break;");
     fn_close(f, here);
     fn_end(f);
-    fn_line(f, "bk_node_at(s, id)[BK_CLASS] = cls;");
+    fn_line(f, "bk_node_at(s, id)->cls = cls;");
     fn_line(f, "return bk_state(k) != BK_FAULT;");
     return out.p;
 }
@@ -267,21 +267,32 @@ static Items items_of(Opener *x, const Class *c) {
 }
 
 static const char *item_text(const Item *i) {
-    return i->kind == ITEM_VALUE ? "*value++" : "bk_node_row(s, cls, *child++)";
+    return i->kind == ITEM_VALUE ? "*value++" : "bk_node_row(s, *child++)";
 }
 
+/* Takes the columns of a class. */
+static void put_class(Opener *x, const Class *c) {
+    Fn *f = &x->f;
+    const int at = structure_class(x->k, c->id), i = c->id;
+    fn_line(f, "const int64_t n%d = w[%d], first%d = w[%d];", i, at + CLASS_N, i, at + CLASS_FIRST);
+    fn_line(f, "int64_t *const to%d = bk_words(s, n%d * %d);", i, i, c->columns);
+    fn_line(f, "if (!to%d) return false;", i);
+    fn_line(f, "w[%d] = to%d - w;", at + CLASS_COLUMNS, i);
+}
+
+/* Fills in a node's columns. */
 static void put_columns(Opener *x, const Class *c) {
     Fn *f = &x->f;
     Items k = items_of(x, c);
     int column = 0;
-    const Scope here = fn_open(f, "case %d: {", c->id);
-    fn_line(f, "int64_t *const to = w + me[BK_CLASS_COLUMNS] + r[BK_FUNC];");
-    fn_line(f, "const int64_t n = me[BK_CLASS_N];");
-    fn_line(f, "(void)to, (void)n;");
+    const int id = c->id;
+    const Scope here = fn_open(f, "case %d: {", id);
+    fn_line(f, "int64_t *const to = to%d + bk_node_place(s, r, first%d);", id, id);
+    fn_line(f, "(void)to;");
     for (int i = 0; i < k.v.n; i++) {
         const Item *t = &k.v.p[i];
         if (t->kind != ITEM_LOOP) {
-            fn_line(f, "to[%d * n] = %s;", column++, item_text(t));
+            fn_line(f, "to[%d * n%d] = %s;", column++, id, item_text(t));
             continue;
         }
         const Children *l = t->loop;
@@ -292,8 +303,8 @@ static void put_columns(Opener *x, const Class *c) {
         fn_line(f, "const int64_t all = loop[BK_LOOP_N], times = *value++;");
         fn_line(f, "int64_t *of = w + loop[BK_LOOP_COLUMNS] + passed[%d];", l->id);
         fn_line(f, "(void)all, (void)of;");
-        fn_line(f, "to[%d * n] = times;", column++);
-        fn_line(f, "to[%d * n] = passed[%d];", column++, l->id);
+        fn_line(f, "to[%d * n%d] = times;", column++, id);
+        fn_line(f, "to[%d * n%d] = passed[%d];", column++, id, l->id);
         fn_line(f, "passed[%d] += times;", l->id);
         const Scope each = fn_open(f, "for (int64_t j = 0; j < times; j++, of++) {");
         for (int m = 0; m < in.v.n; m++) fn_line(f, "of[%d * all] = %s;", m, item_text(&in.v.p[m]));
@@ -317,10 +328,8 @@ static void put_counts(Opener *x, const Class *c) {
         const int l = t->loop->id;
         fn_line(f, "value += %d;", value);
         fn_line(f, "w[%d] += *value;", structure_loop(x->k, l) + CHILDREN_N);
-        fn_line(f,
-                "if (*value > most[%d * levels + r[BK_HEIGHT]]) most[%d * levels + r[BK_HEIGHT]] = "
-                "*value;",
-                l, l);
+        fn_line(f, "int64_t *const most%d = most + %d * levels + r->height;", l, l);
+        fn_line(f, "if (*most%d < *value) *most%d = *value;", l, l);
         fn_line(f, "value += 1 + *value * %d;", t->loop->columns - t->loop->nchild);
         value = 0;
     }
@@ -328,16 +337,24 @@ static void put_counts(Opener *x, const Class *c) {
     fn_close(f, here);
 }
 
+/* Opens a loop over all nodes, children first, and a switch over their classes. */
+static Scope node_open(Fn *f) {
+    const Scope all = fn_open(f, "for (int64_t i = 0; i < s->done; i++) {");
+    fn_line(f, "bk_node *const r = bk_node_at(s, s->order[i]);");
+    fn_line(f, "const int32_t *child = s->child + r->child;");
+    fn_line(f, "const int64_t *value = s->value + r->value;");
+    fn_line(f, "(void)child, (void)value;");
+    fn_open(f, "switch (r->cls) {");
+    return all;
+}
+
 static void put_loops(Opener *x) {
     Fn *f = &x->f;
     const Structure *k = x->k;
-    fn_line(f, "const int64_t levels = w[BK_LIN_LEVELS];");
-    fn_line(f, "int64_t *const most = bk_words(s, %d * levels);", k->nloop);
+    fn_line(f, "const int64_t levels = s->levels;");
+    fn_line(f, "int64_t *const most = bk_zeros(s, %d * levels);", k->nloop);
     fn_line(f, "if (!most) return false;");
-    fn_line(f, "memset(most, 0, (size_t)(%d * levels) * sizeof *most);", k->nloop);
-    const Scope all = fn_open(f, "for (int64_t i = 1; i < s->n; i++) {");
-    fn_line(f, "const int64_t *r = bk_node_at(s, i), *value = s->value + r[BK_VALUE];");
-    fn_open(f, "switch (r[BK_CLASS]) {");
+    const Scope all = node_open(f);
     for (int i = 0; i < k->nclass; i++)
         if (k->cls[i]->nloop && !k->cls[i]->ends) put_counts(x, k->cls[i]);
     fn_line(f, "default: break;");
@@ -361,23 +378,11 @@ static const char *columns_text(Opener *x) {
     x->f = walk_fn(x, &out);
     Fn *f = &x->f;
     const Structure *k = x->k;
-    fn_line(f, "int64_t *const w = s->word, *const cls = w + %d;", structure_class(k, 0));
-    for (int i = 0; i < k->nclass; i++) {
-        if (k->cls[i]->ends) continue;
-        const int at = structure_class(k, i);
-        const Scope one = fn_open(f, "{");
-        fn_line(f, "const int64_t *to = bk_words(s, w[%d] * %d);", at + CLASS_N,
-                k->cls[i]->columns);
-        fn_line(f, "if (!to) return false;");
-        fn_line(f, "w[%d] = to - w;", at + CLASS_COLUMNS);
-        fn_close(f, one);
-    }
+    fn_line(f, "int64_t *const w = s->word;");
+    for (int i = 0; i < k->nclass; i++)
+        if (!k->cls[i]->ends) put_class(x, k->cls[i]);
     if (k->nloop) put_loops(x);
-    const Scope all = fn_open(f, "for (int64_t i = 1; i < s->n; i++) {");
-    fn_line(f, "const int64_t *r = bk_node_at(s, i), *me = cls + r[BK_CLASS] * BK_CLASS_WORDS;");
-    fn_line(f, "const int64_t *child = s->child + r[BK_CHILD], *value = s->value + r[BK_VALUE];");
-    fn_line(f, "(void)child, (void)value;");
-    fn_open(f, "switch (r[BK_CLASS]) {");
+    const Scope all = node_open(f);
     for (int i = 0; i < k->nclass; i++)
         if (!k->cls[i]->ends) put_columns(x, k->cls[i]);
     fn_line(f, "default: break;");
@@ -441,15 +446,15 @@ static const char *run_text(Opener *x) {
     for (int i = 0; i < k->nclass; i++) v[i] = k->cls[i]->func;
     list_numbers(&func, k->nclass, v);
     fn_line(f, "const int site[] = {%s}, func_of[] = {%s};", site.p, func.p);
-    fn_line(f, "const bk_lin_shape shape = {%d, %d, %d, BK_KEY + %d, %d, %d, %d, func_of};",
+    fn_line(f, "const bk_lin_shape shape = {%d, %d, %d, %d, %d, %d, %d, func_of};",
             k->nfunc, k->nclass, k->nloop, keys, most_of(k, children_of), most_of(k, values_of),
             most_of(k, words_of));
     fn_line(f, "bk_nodes s;");
     fn_line(f, "if (bk_nodes_begin(&s, &shape, word, room)) {");
-    fn_line(f, "    if (bk_nodes_walk(k, &s, open%d, from, site) && bk_nodes_number(&s, &shape) &&",
-            x->id);
-    fn_line(f, "        columns%d(&s))", x->id);
-    fn_line(f, "        return 0;");
+    fn_line(f, "    if (bk_nodes_walk(k, &s, open%d, from, site)) {", x->id);
+    fn_line(f, "        bk_nodes_number(&s, &shape);");
+    fn_line(f, "        if (columns%d(&s) && bk_nodes_roots(&s)) return 0;", x->id);
+    fn_line(f, "    }");
     fn_line(f, "    if (!s.full) return 0; /* there is a fault */");
     fn_line(f, "}");
     fn_line(f, "return 4 * room + 4096;");
@@ -463,14 +468,15 @@ void emit_linearize(Tree *x, Stmt *s) {
     Opener w = {.em = em, .k = k, .id = em->nfunction++};
     const Mem *m = mem_of(s->ext.out[0]);
     linearize_text(em);
+    vec_push(em->a, &em->plans, m->slot[0]);
     const char *device = em->target->inside;
     put_from(&w, &em->functions);
     const char *open = visit_text(&w);
     sb_printf(&em->functions,
-              "%s bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int64_t id) {\n%s}\n",
-              device, w.id, open);
+              "BK_INLINE bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int32_t id) {\n%s}\n",
+              w.id, open);
     const char *columns = columns_text(&w);
-    sb_printf(&em->functions, "%s bool columns%d(bk_nodes *s) {\n%s}\n", device, w.id, columns);
+    sb_printf(&em->functions, "BK_INLINE bool columns%d(bk_nodes *s) {\n%s}\n", w.id, columns);
     sb_printf(&em->functions,
               "/* Linearizes %s. Returns 0, or the words that it needs. */\n"
               "%s int64_t linearize%d(bk_ctx *k, const from%d *from, int64_t *word, int64_t room) "
