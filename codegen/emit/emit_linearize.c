@@ -394,12 +394,52 @@ static const char *columns_text(Opener *x) {
 /* ---- the statement --------------------------------------------------------------------------- */
 static void put_from(Opener *x, Sb *to) {
     const Structure *k = x->k;
-    sb_printf(to, "typedef struct from%d {\n", x->id);
-    for (int i = 0; i < k->tensor.n; i++)
-        sb_printf(to, "    const %s *t%d;\n", c_store(k->tensor.p[i]->dtype), k->tensor.p[i]->id);
+    sb_printf(to, "typedef struct from%d { /* what it reads, and bytes of that */\n", x->id);
+    for (int i = 0; i < k->tensor.n; i++) {
+        const Tensor *t = k->tensor.p[i];
+        sb_printf(to, "    const %s *t%d;\n", c_store(t->dtype), t->id);
+        if (t->kind != TK_CONST) sb_printf(to, "    int64_t n%d;\n", t->id);
+    }
     for (int i = 0; i < k->captured.n; i++)
         sb_printf(to, "    int64_t s%d;\n", k->captured.p[i]->id);
     sb_printf(to, "    int none;\n} from%d;\n", x->id);
+}
+
+/* Whether all that it reads is dense and can be hashed. */
+static bool has_key(const Stmt *s) {
+    for (int i = 0; i < s->ext.nin; i++) {
+        const Tensor *t = s->ext.in[i];
+        const bool dense = t->kind == TK_TE && !t->grow && !t->table;
+        if (t->kind != TK_CONST && t->kind != TK_INPUT && !dense) return false;
+    }
+    return true;
+}
+/* Leaves the function where the plan is that of the run before. */
+static void put_key(Opener *x, const Stmt *s) {
+    Fn *f = &x->f;
+    const Structure *k = x->k;
+    Sb bytes = {.a = f->a};
+    fn_line(f, "uint64_t key = 0;");
+    for (int i = 0; i < k->tensor.n; i++)
+        if (k->tensor.p[i]->kind != TK_CONST)
+            sb_printf(&bytes, "%sfrom->n%d", bytes.n ? " + " : "", k->tensor.p[i]->id);
+    if (has_key(s)) {
+        fn_open(f, "if (bk_plan_small(word, room, %s)) {", bytes.n ? bytes.p : "0");
+        fn_line(f, "bk_lanes h = {{1, 2, 3, 4, 5, 6, 7, 8}};");
+        for (int i = 0; i < k->tensor.n; i++) {
+            const int id = k->tensor.p[i]->id;
+            if (k->tensor.p[i]->kind != TK_CONST)
+                fn_line(f, "bk_plan_read(&h, from->t%d, from->n%d);", id, id);
+        }
+        Sb number = {.a = f->a};
+        for (int i = 0; i < k->captured.n; i++)
+            sb_printf(&number, "from->s%d, ", k->captured.p[i]->id);
+        fn_line(f, "const int64_t number[] = {%s1};", number.n ? number.p : "");
+        fn_line(f, "bk_plan_read(&h, number, sizeof number);");
+        fn_line(f, "key = bk_plan_key(&h);");
+        fn_end(f);
+    }
+    fn_line(f, "if (bk_plan_known(word, room, key)) return 0;");
 }
 
 static int most_of(const Structure *k, int (*of)(const Structure *k, const Class *c)) {
@@ -432,7 +472,7 @@ static int list_numbers(Sb *s, int n, const int *v) {
     return n;
 }
 
-static const char *run_text(Opener *x) {
+static const char *run_text(Opener *x, const Stmt *s) {
     Sb out = {.a = x->em->a}, site = {.a = x->em->a}, func = {.a = x->em->a};
     x->f = walk_fn(x, &out);
     Fn *f = &x->f;
@@ -449,14 +489,18 @@ static const char *run_text(Opener *x) {
     fn_line(f, "const bk_lin_shape shape = {%d, %d, %d, %d, %d, %d, %d, func_of};",
             k->nfunc, k->nclass, k->nloop, keys, most_of(k, children_of), most_of(k, values_of),
             most_of(k, words_of));
+    put_key(x, s);
     fn_line(f, "bk_nodes s;");
-    fn_line(f, "if (bk_nodes_begin(&s, &shape, word, room)) {");
-    fn_line(f, "    if (bk_nodes_walk(k, &s, open%d, from, site)) {", x->id);
-    fn_line(f, "        bk_nodes_number(&s, &shape);");
-    fn_line(f, "        if (columns%d(&s) && bk_nodes_roots(&s)) return 0;", x->id);
-    fn_line(f, "    }");
-    fn_line(f, "    if (!s.full) return 0; /* there is a fault */");
-    fn_line(f, "}");
+    fn_open(f, "if (bk_nodes_begin(&s, &shape, word, room)) {");
+    fn_open(f, "if (bk_nodes_walk(k, &s, open%d, from, site)) {", x->id);
+    fn_line(f, "bk_nodes_number(&s, &shape);");
+    fn_open(f, "if (columns%d(&s) && bk_nodes_roots(&s)) {", x->id);
+    fn_line(f, "word[BK_LIN_KEY] = (int64_t)key;");
+    fn_line(f, "return 0;");
+    fn_end(f);
+    fn_end(f);
+    fn_line(f, "if (!s.full) return 0; /* there is a fault */");
+    fn_end(f);
     fn_line(f, "return 4 * room + 4096;");
     return out.p;
 }
@@ -481,7 +525,7 @@ void emit_linearize(Tree *x, Stmt *s) {
               "/* Linearizes %s. Returns 0, or the words that it needs. */\n"
               "%s int64_t linearize%d(bk_ctx *k, const from%d *from, int64_t *word, int64_t room) "
               "{\n%s}\n",
-              emit_comment(em, k->path), device, w.id, w.id, run_text(&w));
+              emit_comment(em, k->path), device, w.id, w.id, run_text(&w, s));
     const char *words = tree_symbol(f, s->ext.sym[0]);
     tree_declare_symbol(x, s->ext.sym[0]);
     tree_declare(x, s->ext.out[0], "NULL");
@@ -489,7 +533,10 @@ void emit_linearize(Tree *x, Stmt *s) {
     fn_line(f, "%s = (int64_t *)k->slot[%d];", tree_tensor(f, s->ext.out[0]), m->slot[0]);
     fn_open(f, "if (bk_lead(unit)) { /* linearize %s */", emit_comment(em, k->path));
     Sb from = {.a = em->a};
-    for (int i = 0; i < s->ext.nin; i++) sb_printf(&from, "%s, ", tree_tensor(f, s->ext.in[i]));
+    for (int i = 0; i < s->ext.nin; i++) {
+        sb_printf(&from, "%s, ", tree_tensor(f, s->ext.in[i]));
+        if (k->tensor.p[i]->kind != TK_CONST) sb_printf(&from, "%s, ", tree_bytes(x, s->ext.in[i]));
+    }
     for (int i = 0; i < s->ext.nparam; i++) sb_printf(&from, "%s, ", tree_expr(x, s->ext.param[i]));
     fn_line(f, "const from%d from = {%s0};", w.id, from.n ? from.p : "");
     fn_line(f, "const int64_t need = linearize%d(k, &from, %s, %s);", w.id,
