@@ -340,7 +340,10 @@ static void run_late(void *user, Stmt *s, int arm) {
     Rows *b = &x->r;
     List *at = x->w->now;
     switch (s->kind) {
-    case S_LET: x->column += x->k->column[s->let.sym->id]; break; /* is defined */
+    case S_LET: /* what may use tensors of this height is defined anew */
+        x->column += x->k->column[s->let.sym->id];
+        if (!x->k->sym[s->let.sym->id]) b->sym[s->let.sym->id] = (Def){.list = at, .e = s->let.e};
+        break;
     case S_OP:
         if (!fold(x, s) && !computed_early(x, s->op.t[0])) rows_op(b, s, at);
         break;
@@ -358,7 +361,11 @@ static void run_late(void *user, Stmt *s, int arm) {
         break;
     }
     case S_BRANCH:
-        for (int i = 0; i < s->br.syms.n; i++) x->column += x->k->column[s->br.syms.p[i].sym->id];
+        for (int i = 0; i < s->br.syms.n; i++) {
+            const JoinSym *j = &s->br.syms.p[i];
+            x->column += x->k->column[j->sym->id];
+            if (!x->k->sym[j->sym->id]) b->sym[j->sym->id] = (Def){.list = at, .e = j->arm[arm]};
+        }
         for (int i = 0; i < s->br.joins.n; i++) {
             const Join *j = &s->br.joins.p[i];
             const Def *d = j->arm[arm] ? rows_def(b, j->arm[arm]) : NULL;
