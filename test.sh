@@ -274,7 +274,10 @@ python_package_tests() {
 
 silero() { "$PYTHON" tests/conformance/silero_check.py; }
 
-side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
+side_by_side() {
+    "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID
+    "$PYTHON" eval/trees.py --quick --braid $BRAID
+}
 
 # ---- running them
 declare -A name_of=() began=()
