@@ -244,8 +244,8 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
     const TensorVec *u = &f->of[t->id].users;
     OperandWays o = {.f = f, .t = t, .k = k, .loads = s->n - s->built};
     Indirect indirect = {f, false};
-    if (f->p->schedule->lanes <= 1 || s->operands != s->built || s->conditional || s->in_index ||
-        s->repeated)
+    if ((f->p->schedule->lanes <= 1 && !device_is_gpu(f->p->schedule->device)) ||
+        s->operands != s->built || s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
     if (!indirect.found) return false;
