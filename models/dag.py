@@ -160,10 +160,13 @@ def export_levels(g, graph, hidden, one_root, values):
     sources = g.Sub(nodes, g.Shape(predecessors, end=1))
     first = g.Concat(g.const(np.zeros((1, hidden), np.float32)), g.Tanh(g.Slice(own, [0], sources, [0])), axis=0)
     own = g.Slice(own, sources, nodes, [0])
+    columns = [g.Gather(predecessors, k, axis=1) for k in range(most)]
 
     def step(g, of_level, h):
-        of_nodes = g.ReduceSum(g.Gather(h, of_level(predecessors), axis=0), [1], keepdims=0)
-        return [g.Tanh(g.Add(of_level(own), g.MatMul(of_nodes, w["W"])))]
+        total, *others = (g.Gather(h, of_level(u), axis=0) for u in columns)
+        for rows in others:
+            total = g.Add(total, rows)
+        return [g.Tanh(g.Add(of_level(own), g.MatMul(total, w["W"])))]
 
     h, = levels.loop(g, begin, {"h": first}, hidden, step)
     h = g.Gather(h, roots, axis=0)

@@ -181,24 +181,20 @@ def export_levels(kind, name, values, batch, hidden, words, children):
     a["roots"] = g.input("roots", I(batch))
     a.update(g.weights(values))
     results = kind.types(hidden)
-    products = {}
+    x = a["inp"] if kind.arrays == ("inp",) else g.Gather(a["embedding"], a["word"], axis=0)
+    leaves = x
     if words == "all":
-        leaves = g.Sub(g.Shape(a["word"]), g.Shape(a["left"]))
-        x = g.Gather(a["embedding"], a["word"], axis=0)
-        products = {k: g.MatMul(x, a[k]) for k in kind.of_node + kind.of_children}
-        first = kind.node(g, a, None, {k: g.Slice(products[k], [0], leaves, [0]) for k in kind.of_node})
-        end = g.Shape(a["word"])
-        products = {k: g.Slice(v, leaves, end, [0]) for k, v in products.items()}
-    elif kind.arrays == ("inp",):
-        first = kind.leaf(g, a, a["inp"])
-    else:
-        first = kind.leaf(g, a, g.Gather(a["embedding"], a["word"], axis=0))
+        nodes = g.Shape(a["word"])
+        bound = g.Sub(nodes, g.Shape(a["left"]))
+        leaves, x = g.Slice(x, [0], bound, [0]), g.Slice(x, bound, nodes, [0])
+    first = kind.leaf(g, a, leaves)
 
     def step(g, of_level, *states):
         both = [[g.Gather(v, child, axis=0) for v in states]
                 for child in map(of_level, (a["left"], a["right"]))]
-        rows = {k: of_level(v) for k, v in products.items()}
-        return kind.inner(g, a, *both, *([rows] if rows else []))
+        if words == "leaves":
+            return kind.inner(g, a, *both)
+        return kind.inner(g, a, *both, kind.products(g, a, of_level(x), kind.of_node + kind.of_children))
 
     states = levels.loop(g, begin, dict(zip(results, first)), hidden, step)
     for v, k in zip(states, results):
