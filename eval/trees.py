@@ -37,7 +37,6 @@ MODELS = {"rae_sentences": 1, "treelstm": 1, "treelstm_perfect": 1, "treegru": 1
 # Forms that were never the fastest, and take long. DyNet's and Braid's forms without batches, too.
 WITHOUT = ("recursive, torch.compile", "jit.script, a loop over nodes", "node by node")
 FORESTS = ("rae_sentences", "treelstm")
-BOUNDED = ("treelstm", "rae_sentences", "treefc", "treefc_perfect")
 GROWN, TREE = ("rae", "treelstm"), 37
 SIZES = (100, 1000, 10000, 100000)
 PLAIN = "linearize=off,batch=off"  # the recursion as it is written
@@ -94,9 +93,7 @@ class Measured:
                 said = self.said(folder, threads)
                 if said:
                     self.result["linearizer"].append({**at, "threads": threads, "said": said})
-            if name in BOUNDED:
-                work = tasks.Work(folder, "tree", 1)
-                self.bounds.append((at, bound.phases(work, batch)))
+            self.bounds.append((at, bound.phases(tasks.Work(folder, "tree", 1), batch)))
         if name in FORESTS and len(self.args.batch) > 1:
             folders = [bench.prepare(name, file, batch, hidden=hidden) for batch in self.args.batch]
             for threads in self.args.threads:
