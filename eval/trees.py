@@ -146,8 +146,6 @@ class Measured:
 
     def dags(self):
         """A grid, whose nodes are shared, beside the plain recursion over a tree of as many nodes."""
-        if "dagrnn" not in models.cases():
-            return
         for hidden in self.args.hidden:
             grid, tree, diamond = (os.path.join(self.folder, f"{n}-{hidden}") for n in ("grid", "tree", "diamond"))
             built = models.build("dagrnn", hidden=hidden)

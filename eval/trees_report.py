@@ -192,7 +192,10 @@ def check(result):
     assert len(rows.groups) == 2 and len(result["records"]) >= 4, result["records"]
     for r in result["records"]:
         assert r["difference"] is not None and r["min_ms"] > 0, r
+    for r in result["dags"]:
+        assert all(r[k]["min_ms"] > 0 for k in ("grid", "levels", "plain_tree", "tree", "diamond")), r
     for r in result["growth"]:
         assert all(f.get("min_ms", 0) > 0 for f in r["found"]), r
     assert len(result["growth"]) == 4 and len(result["forests"]) == 1 and len(result["bounds"]) == 2
+    assert len(result["dags"]) == 1
     print(f"trees: {len(result['records'])} contestants compared and timed")
