@@ -274,7 +274,10 @@ python_package_tests() {
 
 silero() { "$PYTHON" tests/conformance/silero_check.py; }
 
-side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
+side_by_side() {
+    "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID
+    "$PYTHON" eval/trees.py --quick --braid $BRAID
+}
 
 # ---- running them
 declare -A name_of=() began=()
@@ -371,6 +374,7 @@ step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID
 step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
+step gathered "$PYTHON" tests/random/gathered_check.py --braid $BRAID
 step debug sanitized debug 8
 step tiny sanitized tiny 2
 step hostile "$PYTHON" tests/hostile/hostile.py $BRAID

@@ -48,6 +48,8 @@ static const Pass passes[] = {
 #define ORACLE_PASSES 2
     {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
      "products of constants are seen best as the model has them"},
+    {"linearize", pass_linearize, STAGE_PLAIN, STAGE_PLAIN,
+     "while a recursion is as the model has it; what it leaves is an ordinary loop"},
     {"batch", pass_batch, STAGE_PLAIN, STAGE_PLAIN,
      "rows of activations are the better form of a recursion: tried first"},
     {"unroll-recursion", pass_unroll_recursion, STAGE_PLAIN, STAGE_PLAIN,

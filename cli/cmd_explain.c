@@ -259,6 +259,14 @@ static void print_decisions(Sb *s, bool json, const Schedule *k) {
             print_decision(s, d);
         n++;
     }
+    if (json) sb_puts(s, "], \"remarks\": [");
+    for (int i = 0; i < k->remarks.n; i++) {
+        if (json) {
+            sb_puts(s, i ? ", " : "");
+            sb_json(s, k->remarks.p[i]);
+        } else
+            sb_printf(s, "%s\n", k->remarks.p[i]);
+    }
     if (json) sb_puts(s, "]}");
 }
 

@@ -15,7 +15,7 @@ set_target_properties(braid_shared PROPERTIES EXPORT_NAME braid VERSION ${PROJEC
 target_include_directories(braid_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS braid_shared EXPORT braidTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/braid.h include/braid_model.h include/braid_dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/braid.h include/braid_model.h include/braid_dlpack.h include/braid_trees.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 if(BRAID_EMULATE)
     install(FILES ${EMULATE_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR}/braid)

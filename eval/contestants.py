@@ -36,7 +36,8 @@ class Peer:
         ours, theirs = socket.socketpair()
         self.link = ours
         environment = {**os.environ, **{k: str(threads) for k in COUNTS},
-                       "TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.dirname(folder), "inductor")}
+                       "TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.dirname(folder), "inductor"),
+                       "JAX_COMPILATION_CACHE_DIR": os.path.join(os.path.dirname(folder), "jax")}
         with open(os.path.join(out, f"{name}-{threads}.log"), "w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, os.path.join(HERE, "worker.py"), f"{package}.{name}", str(threads),

@@ -6,8 +6,9 @@ states, with a row for each node.
 """
 import numpy as np
 
+from models.cells import CELLS
 from models.common import F, Graph, I, B
-from models.recursion import CELLS, STRUCTURE, embedded
+from models.recursion import STRUCTURE
 
 
 def export(weights, inputs, batch, hidden, cell, words, **_):
@@ -35,15 +36,17 @@ def export(weights, inputs, batch, hidden, cell, words, **_):
                 if cell == "mvrnn":
                     child[0] = g.Unsqueeze(child[0], [0])
                 children.append(child)
-            x = {"x": embedded(g, a, n)} if words == "all" else {}
-            return shaped(g, kind.inner(g, a, n, *children, **x))
+            own = []
+            if words == "all":
+                own = [kind.products(g, a, kind.own(g, a, at), kind.of_node + kind.of_children)]
+            return shaped(g, kind.inner(g, a, *children, *own))
 
         def shaped(g, values):
             return [g.Unsqueeze(v, [0]) if len(d) == 3 else v
                     for v, d in zip(values, dims.values())]
 
         values = g.branch(g.Gather(a["is_leaf"], n, axis=0),
-                          lambda g: shaped(g, kind.leaf(g, a, n)), inner, name="node")
+                          lambda g: shaped(g, kind.leaf(g, a, kind.own(g, a, at))), inner, name="node")
         where = g.Reshape(n, [1, 1])
         return [g.ScatterND(s, where, v) for s, v in zip(states, values)], []
 

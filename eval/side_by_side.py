@@ -79,11 +79,12 @@ class Bench:
                                               self.args.treebank, self.args.small, **changed)
         return self.folders[key]
 
-    def load(self, peer, form, file, folder, kind, what):
+    def load(self, peer, form, file, folder, kind, what, schedule="", seconds=LOAD_SECONDS):
         c = contestants.Contestant(peer, form, file)
         self.progress(f"{what}: {peer.name}, {form}, {file}")
         begin = time.monotonic()
-        c.load(LOAD_SECONDS, folder=folder, kind=kind, braid=os.path.abspath(self.args.braid))
+        c.load(seconds, folder=folder, kind=kind, braid=os.path.abspath(self.args.braid),
+               schedule=schedule)
         c.load_seconds = time.monotonic() - begin
         return c
 
@@ -99,21 +100,24 @@ class Bench:
         for c in group:
             c.check()
 
-    def task(self, name, batch, threads):
-        """The records of all contestants of a task."""
+    def task(self, name, batch, threads, without=(), **changed):
+        """The records of all contestants of a task, less the forms `without`."""
         task = tasks.TASKS[name]
-        what = f"{name}, batch {batch}, {threads} threads"
+        what = ", ".join([name, f"batch {batch}", f"{threads} threads",
+                          *(f"{k} {v}" for k, v in changed.items())])
         group = []
         for peer_name in self.args.peers:
             peer = self.peer(peer_name, threads)
             if peer.missing:
                 continue
             for file in self.files(task) if peer.any_file else task.main[:1]:
-                folder = self.prepare(name, file, batch)
+                folder = self.prepare(name, file, batch, **changed)
                 for form in peer.forms_for(task.kind):
-                    group.append(self.load(peer, form, file, folder, task.kind, what))
+                    there = not peer.any_file or form != "levels" or tasks.has_levels(folder)
+                    if there and form not in without:
+                        group.append(self.load(peer, form, file, folder, task.kind, what))
         self.measure(group, what)
-        records = [self.record(c, name, batch) for c in group]
+        records = [{**self.record(c, name, batch), **changed} for c in group]
         for c in group:
             c.close()
         return records

@@ -56,6 +56,7 @@ TASKS = {
     "experts": Task("experts", "other", ("experts",), ("experts_gather", "experts_dispatch")),
     "bert": Task("bert", "other", ("bert",), batches=(1,)),
     "rae": tree("rae"),
+    "rae_sentences": tree("rae", "treebank", "other", length=SST_NODES),
     "rae_perfect": tree("rae", "perfect"),
     "treelstm": tree("treelstm", "treebank", length=SST_NODES),
     "treelstm_perfect": tree("treelstm", "perfect", length=127),
@@ -119,23 +120,47 @@ def place(name, file):
     return f"{name}.{file}" if name != file else file
 
 
+def levels_of(built):
+    """(model, inputs) of the form of a model that is level batches written by hand, None if there is none."""
+    module = models.cases()[built.name]
+    o = {**built.options, "form": "levels"}
+    try:
+        return module.export(**o), module.inputs(**o)
+    except (ValueError, TypeError):
+        return None
+
+
 def prepare(folder, name, task, file, batch, treebank=None, small=False, **changed):
-    """Writes folder/file/model.onnx, data.npz and options.json; returns that folder."""
+    """Writes folder/file/model.onnx, data.npz and options.json; returns that folder. Trees have other forms,
+    too: nodes.onnx, and where there are level batches levels.onnx with inputs of its own."""
     at = os.path.join(folder, place(name, file))
     os.makedirs(at, exist_ok=True)
     o = {**options(task, batch, folder, treebank, small), **changed}
     built = models.build(file, small, **o)
-    onnx.save(built.model, os.path.join(at, "model.onnx"))
+    save(at, built, levels_of(built) if task.kind == "tree" else None)
     if task.kind == "tree":
         nodes = node_loop.export(built.weights, built.inputs, **built.options)
         onnx.save(nodes, os.path.join(at, "nodes.onnx"))
+    return at
+
+
+def save(at, built, levels=None):
+    """Writes a folder for Work."""
+    os.makedirs(at, exist_ok=True)
+    onnx.save(built.model, os.path.join(at, "model.onnx"))
     arrays = {f"in.{k}": v for k, v in built.inputs.items()}
+    if levels:
+        onnx.save(levels[0], os.path.join(at, "levels.onnx"))
+        arrays.update({f"levels.{k}": v for k, v in levels[1].items()})
     arrays.update({f"w.{k}": v for k, v in built.weights.items()})
     arrays.update({f"out.{n}": v for n, v in enumerate(built.expected)})
     np.savez(os.path.join(at, "data.npz"), **arrays)
     with open(os.path.join(at, "options.json"), "w") as f:
         json.dump({k: list(v) if isinstance(v, tuple) else v for k, v in built.options.items()}, f)
-    return at
+
+
+def has_levels(folder):
+    return os.path.exists(os.path.join(folder, "levels.onnx"))
 
 
 class Work:
@@ -143,7 +168,8 @@ class Work:
 
     def __init__(self, folder, kind, threads):
         self.folder, self.kind, self.threads = folder, kind, threads
-        self.model, self.nodes = (os.path.join(folder, f"{n}.onnx") for n in ("model", "nodes"))
+        self.model, self.nodes, self.levels = (
+            os.path.join(folder, f"{n}.onnx") for n in ("model", "nodes", "levels"))
         with open(os.path.join(folder, "options.json")) as f:
             self.options = json.load(f)
         self.inputs = self.part("in")
@@ -157,6 +183,12 @@ class Work:
     @functools.cached_property
     def weights(self):
         return self.part("w")
+
+    def for_form(self, form):
+        """(ONNX file, inputs) of a form of a tree's model."""
+        if form == "levels":
+            return self.levels, self.part("levels")
+        return self.nodes if form == "a loop over nodes" else self.model, self.inputs
 
 
 def difference(got, expected):

@@ -33,6 +33,7 @@ def load(peer, request, threads, kept):
     """Returns the function to time, or None, and the answer. `kept` keeps what peers only borrow."""
     work = tasks.Work(request["folder"], request["kind"], threads)
     work.braid, work.library = request.get("braid"), request.get("library")
+    work.schedule = request.get("schedule", "")  # what Braid's scheduler must choose
     begin = time.perf_counter()
     run, fetch = peer.build(work, request["form"])
     work.clock = getattr(work, "clock", None) or device.here.clock()

@@ -12,7 +12,7 @@ import importlib
 import inspect
 
 MODULES = ("lstm", "nasrnn", "attention", "seq2seq", "mamba", "rnnt", "bert", "blockdrop",
-           "skipnet", "earlyexit", "experts", "recursion", "trips")
+           "skipnet", "earlyexit", "experts", "recursion", "dag", "syntax", "trips")
 
 
 def cases():

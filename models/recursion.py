@@ -1,20 +1,22 @@
-"""Networks over binary trees as recursive functions.
+"""Networks over trees as recursive functions; models/cells.py has the cells.
 
     f(n) = leaf(n) if is_leaf[n] else inner(n, f(left[n]), f(right[n]))
 
 f is a function of the model that calls itself by the operator Invoke of domain ai.braid. A function
 sees only its arguments, so the weights and the arrays of the structure are passed down. A batch is
 a forest, and a Loop runs over its roots.
-length  nodes of a tree
-tree    the kind of tree, see trees.make
-words   "leaves", or "all": inner nodes also have a word (child-sum cells)
+length    nodes of a tree
+tree      the kind of tree, see trees.make
+words     "leaves", or "all": inner nodes also have a word (cells of sums)
+children  "two", or "any": the trees of dependencies of the words, in CSR form; each node has a word, and a
+          Loop over its children has the call inside (cells of sums)
+form      "recursive", or "levels": the same written without recursion, see models/levels.py
 """
-import sys
-
 import numpy as np
 
-from . import trees
-from .common import B, F, Graph, I, narrow, normal, relu, sigmoid, uniform, wide
+from . import levels, trees
+from .cells import CELLS, SumCell, word_of
+from .common import B, F, Graph, I, narrow, normal, wide
 
 CASES = {
     "rae": dict(cell="rae", hidden=512, length=127),
@@ -22,321 +24,186 @@ CASES = {
     "treefc": dict(cell="treefc", tree="perfect", length=255),
     "treelstm": dict(cell="treelstm"),
     "treelstm_words": dict(cell="treelstm", words="all"),
+    "treelstm_children": dict(cell="treelstm", words="all", children="any"),
+    "treelstm_binary": dict(cell="treelstm_binary"),
     "treegru": dict(cell="treegru"),
+    "treegru_children": dict(cell="treegru", words="all", children="any"),
     "simpletreegru": dict(cell="simpletreegru"),
     "mvrnn": dict(cell="mvrnn", hidden=64, vocabulary=100),
+    **{f"{cell}_levels": dict(cell=cell, form="levels", **options) for cell, options in {
+        "rae": dict(hidden=512, length=127), "treernn": {}, "treefc": dict(tree="perfect", length=255),
+        "treelstm": {}, "treegru": {}}.items()},
+    "treelstm_words_levels": dict(cell="treelstm", words="all", form="levels"),
 }
 SMALL = dict(batch=2, length=15, hidden=8, vocabulary=20)
 STRUCTURE = ("left", "right", "is_leaf")
 
 
-def word_of(a, n):
-    return a["embedding"][a["word"][n]][None]
+def check(cell, words, children, form, **_):
+    """Refuses what no model is written for."""
+    sums = issubclass(CELLS[cell], SumCell)
+    if words == "all" and not sums:
+        raise ValueError(f"inner nodes of {cell} have no words")
+    if children == "any" and not (sums and words == "all" and form == "recursive"):
+        raise ValueError("any number of children is for recursive cells of sums with words at all nodes")
+    if form == "levels" and cell == "mvrnn":
+        raise ValueError("mvrnn computes one node at a time")
 
 
-class Rae:
-    """h = tanh(W·[h_l; h_r] + b); leaves are vectors of the input."""
-    arrays = ("inp",)
-
-    @staticmethod
-    def types(hidden):
-        return {"h": F(1, hidden)}
-
-    @staticmethod
-    def weights(r, hidden, vocabulary):
-        return {"W": uniform(r, 2 * hidden, hidden, fan=2 * hidden), "b": uniform(r, hidden)}
-
-    @staticmethod
-    def leaf(g, a, n):
-        return [g.Gather(a["inp"], g.Unsqueeze(n, [0]), axis=0)]
-
-    @staticmethod
-    def inner(g, a, n, left, right):
-        both = g.Concat(left[0], right[0], axis=1)
-        return [g.Tanh(g.Add(g.MatMul(both, a["W"]), a["b"]))]
-
-    @staticmethod
-    def leaf_reference(a, n):
-        return [a["inp"][n][None]]
-
-    @staticmethod
-    def inner_reference(a, n, left, right):
-        return [np.tanh(np.concatenate([left[0], right[0]], 1) @ a["W"] + a["b"])]
+def forest(tree, batch, length, vocabulary, children, seed):
+    """(arrays of the forest, the number of words, the generator after them)"""
+    r = np.random.default_rng(seed + 1)
+    a, words = trees.make(tree, batch, length, r, vocabulary)
+    return trees.dependencies(a, r) if children == "any" else a, words, r
 
 
-def embedded(g, a, n):
-    """The embedding of the word of node n, a row."""
-    word = g.Gather(a["word"], g.Unsqueeze(n, [0]), axis=0)
-    return g.Gather(a["embedding"], word, axis=0)
+def children_of(a):
+    """The list of children of each node."""
+    if "begin" in a:
+        return [a["child"][i:j].tolist() for i, j in zip(a["begin"], a["begin"][1:])]
+    return [[] if leaf else [left, right]
+            for left, right, leaf in zip(*(a[k].tolist() for k in STRUCTURE))]
 
 
-class TreeRnn:
-    """h = tanh(h_l + h_r)."""
-    arrays = ("word",)
-    types = Rae.types
-
-    @staticmethod
-    def weights(r, hidden, vocabulary):
-        return {"embedding": normal(r, vocabulary, hidden, scale=0.5)}
-
-    @staticmethod
-    def leaf(g, a, n):
-        return [embedded(g, a, n)]
-
-    @staticmethod
-    def inner(g, a, n, left, right):
-        return [g.Tanh(g.Add(left[0], right[0]))]
-
-    @staticmethod
-    def leaf_reference(a, n):
-        return [word_of(a, n)]
-
-    @staticmethod
-    def inner_reference(a, n, left, right):
-        return [np.tanh(left[0] + right[0])]
-
-
-class TreeFc(TreeRnn):
-    """h = relu(W·[h_l; h_r] + b)."""
-
-    @staticmethod
-    def weights(r, hidden, vocabulary):
-        return {**TreeRnn.weights(r, hidden, vocabulary),
-                "W": normal(r, 2 * hidden, hidden, scale=1 / np.sqrt(hidden)),
-                "b": uniform(r, hidden)}
-
-    @staticmethod
-    def inner(g, a, n, left, right):
-        both = g.Concat(left[0], right[0], axis=1)
-        return [g.Relu(g.Add(g.MatMul(both, a["W"]), a["b"]))]
-
-    @staticmethod
-    def inner_reference(a, n, left, right):
-        return [relu(np.concatenate([left[0], right[0]], 1) @ a["W"] + a["b"])]
-
-
-class TreeLstm:
-    """Child-sum TreeLSTM. Gates in order i, o, u; the children's forget gates are separate."""
-    arrays = ("word",)
-
-    @staticmethod
-    def types(hidden):
-        return {"h": F(1, hidden), "c": F(1, hidden)}
-
-    @staticmethod
-    def weights(r, hidden, vocabulary):
-        return {
-            "embedding": normal(r, vocabulary, hidden),
-            "W": uniform(r, hidden, 3 * hidden, fan=hidden),
-            "U": uniform(r, hidden, 3 * hidden, fan=hidden),
-            "b": uniform(r, 3 * hidden, fan=hidden),
-            "W_f": uniform(r, hidden, hidden),
-            "U_f": uniform(r, hidden, hidden),
-            "b_f": uniform(r, hidden),
-        }
-
-    @staticmethod
-    def state(g, gates, kept=None):
-        i, o, u = g.Split(gates, axis=1, num_outputs=3, outputs=3)
-        c = g.Mul(g.Sigmoid(i), g.Tanh(u))
-        if kept:
-            c = g.Add(c, kept)
-        return [g.Mul(g.Sigmoid(o), g.Tanh(c)), c]
-
-    @staticmethod
-    def leaf(g, a, n):
-        return TreeLstm.state(g, g.Add(g.MatMul(embedded(g, a, n), a["W"]), a["b"]))
-
-    @staticmethod
-    def inner(g, a, n, left, right, x=None):
-        gates = g.Add(g.MatMul(g.Add(left[0], right[0]), a["U"]), a["b"])
-        of_word = g.Add(g.MatMul(x, a["W_f"]), a["b_f"]) if x else a["b_f"]
-        if x:
-            gates = g.Add(gates, g.MatMul(x, a["W"]))
-        kept = [g.Mul(g.Sigmoid(g.Add(g.MatMul(h, a["U_f"]), of_word)), c)
-                for h, c in (left, right)]
-        return TreeLstm.state(g, gates, g.Add(*kept))
-
-    @staticmethod
-    def reference(a, x, children):
-        h = sum(child[0] for child in children) if children else np.zeros_like(a["b_f"])[None]
-        i, o, u = np.split(x @ a["W"] + h @ a["U"] + a["b"], 3, 1)
-        c = sigmoid(i) * np.tanh(u)
-        for h_k, c_k in children:
-            c = c + sigmoid(x @ a["W_f"] + h_k @ a["U_f"] + a["b_f"]) * c_k
-        return [sigmoid(o) * np.tanh(c), c]
-
-
-class TreeGru:
-    """Child-sum TreeGRU. Gates in order r, z; the candidate is separate."""
-    arrays = ("word",)
-    types = Rae.types
-    keeps = True
-
-    @staticmethod
-    def weights(r, hidden, vocabulary):
-        return {
-            "embedding": normal(r, vocabulary, hidden),
-            "W": uniform(r, hidden, 2 * hidden, fan=hidden),
-            "U": uniform(r, hidden, 2 * hidden, fan=hidden),
-            "b": uniform(r, 2 * hidden, fan=hidden),
-            "W_h": uniform(r, hidden, hidden),
-            "U_h": uniform(r, hidden, hidden),
-            "b_h": uniform(r, hidden),
-        }
-
-    @classmethod
-    def leaf(cls, g, a, n):
-        x = embedded(g, a, n)
-        _, z = g.Split(g.Add(g.MatMul(x, a["W"]), a["b"]), axis=1, num_outputs=2, outputs=2)
-        new = g.Tanh(g.Add(g.MatMul(x, a["W_h"]), a["b_h"]))
-        return [g.Mul(g.Sub(1.0, g.Sigmoid(z)), new)]
-
-    @classmethod
-    def inner(cls, g, a, n, left, right, x=None):
-        h = g.Add(left[0], right[0])
-        gates = g.Add(g.MatMul(h, a["U"]), a["b"])
-        if x:
-            gates = g.Add(gates, g.MatMul(x, a["W"]))
-        r, z = g.Split(g.Sigmoid(gates), axis=1, num_outputs=2, outputs=2)
-        new = g.Add(g.MatMul(g.Mul(r, h), a["U_h"]), a["b_h"])
-        if x:
-            new = g.Add(new, g.MatMul(x, a["W_h"]))
-        new = g.Mul(g.Sub(1.0, z), g.Tanh(new))
-        return [g.Add(g.Mul(z, h), new) if cls.keeps else new]
-
-    @classmethod
-    def reference(cls, a, x, children):
-        h = sum(child[0] for child in children) if children else np.zeros_like(a["b_h"])[None]
-        r, z = np.split(sigmoid(x @ a["W"] + h @ a["U"] + a["b"]), 2, 1)
-        new = np.tanh(x @ a["W_h"] + (r * h) @ a["U_h"] + a["b_h"])
-        return [cls.keeps * z * h + (1 - z) * new]
-
-
-class SimpleTreeGru(TreeGru):
-    """TreeGRU without the old h: h = (1 − z)·h'."""
-    keeps = False
-
-
-class MvRnn:
-    """Each node has a vector and a matrix: v = tanh(W_v·[M_r·v_l; M_l·v_r] + b_v),
-    M = [M_l | M_r]·W_mᵀ + b_m."""
-    arrays = ("word",)
-
-    @staticmethod
-    def types(hidden):
-        return {"v": F(1, hidden), "M": F(hidden, hidden)}
-
-    @staticmethod
-    def weights(r, hidden, vocabulary):
-        return {
-            "embedding": normal(r, vocabulary, hidden),
-            "matrices": np.eye(hidden, dtype=np.float32)
-            + normal(r, vocabulary, hidden, hidden, scale=0.1 / np.sqrt(hidden)),
-            "W_v": uniform(r, 2 * hidden, hidden, fan=2 * hidden),
-            "b_v": uniform(r, hidden),
-            "W_m": uniform(r, 2 * hidden, hidden, fan=2 * hidden),
-            "b_m": uniform(r, hidden),
-        }
-
-    @staticmethod
-    def leaf(g, a, n):
-        word = g.Gather(a["word"], n, axis=0)
-        v = g.Gather(a["embedding"], g.Unsqueeze(word, [0]), axis=0)
-        return [v, g.Gather(a["matrices"], word, axis=0)]
-
-    @staticmethod
-    def inner(g, a, n, left, right):
-        # Vectors are rows, so M·v is v·Mᵀ.
-        crossed = [g.MatMul(v, g.Transpose(m, perm=[1, 0]))
-                   for v, m in ((left[0], right[1]), (right[0], left[1]))]
-        v = g.Tanh(g.Add(g.MatMul(g.Concat(*crossed, axis=1), a["W_v"]), a["b_v"]))
-        m = g.Concat(left[1], right[1], axis=1)
-        return [v, g.Add(g.MatMul(m, a["W_m"]), a["b_m"])]
-
-    @staticmethod
-    def leaf_reference(a, n):
-        return [word_of(a, n), a["matrices"][a["word"][n]]]
-
-    @staticmethod
-    def inner_reference(a, n, left, right):
-        crossed = np.concatenate([left[0] @ right[1].T, right[0] @ left[1].T], 1)
-        m = np.concatenate([left[1], right[1]], 1)
-        return [np.tanh(crossed @ a["W_v"] + a["b_v"]), m @ a["W_m"] + a["b_m"]]
-
-
-CELLS = {"rae": Rae, "treernn": TreeRnn, "treefc": TreeFc, "treelstm": TreeLstm,
-         "treegru": TreeGru, "simpletreegru": SimpleTreeGru, "mvrnn": MvRnn}
-
-
-def weights(cell, hidden, vocabulary, tree, batch, length, seed, **_):
-    words = trees.make(tree, batch, length, np.random.default_rng(seed + 1), vocabulary)[1]
+def weights(cell, hidden, vocabulary, tree, batch, length, children, seed, **_):
+    words = forest(tree, batch, length, vocabulary, children, seed)[1]
     return CELLS[cell].weights(np.random.default_rng(seed), hidden, words)
 
 
-def inputs(cell, hidden, vocabulary, tree, batch, length, seed, **_):
-    r = np.random.default_rng(seed + 1)
-    a, _ = trees.make(tree, batch, length, r, vocabulary)
-    a["inp"] = normal(r, len(a["left"]), hidden)
-    return {k: a[k] for k in (*CELLS[cell].arrays, *STRUCTURE, "roots")}
+def nodes(cell, hidden, vocabulary, tree, batch, length, children, seed, **_):
+    """All arrays about nodes, in the numbering of the recursive form."""
+    a, _, r = forest(tree, batch, length, vocabulary, children, seed)
+    return {**a, "inp": normal(r, len(a["word"]), hidden)}
 
 
-def reference(x, w, cell, words, **_):
-    cell = CELLS[cell]
-    a = {**wide(w), **wide(x)}
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 2 * len(x["left"]) + 1000))
+def inputs(**options):
+    a = nodes(**options)
+    arrays = CELLS[options["cell"]].arrays
+    if options["children"] == "any":
+        return {k: a[k] for k in (*arrays, "begin", "child", "roots")}
+    if options["form"] == "recursive":
+        return {k: a[k] for k in (*arrays, *STRUCTURE, "roots")}
+    order, place, leaves, begin = levels.number(children_of(a))
+    own = order if options["words"] == "all" else order[:leaves]
+    return {**{k: a[k][own] for k in arrays}, **{k: place[a[k][order[leaves:]]] for k in STRUCTURE[:2]},
+            "begin": begin, "roots": place[a["roots"]]}
 
-    def f(n):
-        children = [] if a["is_leaf"][n] else [f(a["left"][n]), f(a["right"][n])]
-        if hasattr(cell, "reference"):
-            has_word = words == "all" or not children
-            return cell.reference(a, word_of(a, n) * has_word, children)
-        return cell.inner_reference(a, n, *children) if children else cell.leaf_reference(a, n)
 
-    results = [f(root) for root in x["roots"]]
+def reference(x, w, **options):
+    a = nodes(**options)
+    children, roots = children_of(a), a["roots"].tolist()
+    a = {**wide(w), **wide(a)}
+    cell, state = CELLS[options["cell"]], {}
+    for n in levels.postorder(children, roots):
+        own = [state[c] for c in children[n]]
+        if issubclass(cell, SumCell):
+            has_word = options["words"] == "all" or not own
+            state[n] = cell.reference(a, word_of(a, n) * has_word, own)
+        else:
+            state[n] = cell.reference(a, n, own)
+    results = [state[root] for root in roots]
     if len(results) == 1:
         return narrow(*results[0])
     return narrow(*(np.stack(v) for v in zip(*results)))
 
 
-def export(batch=1, length=37, hidden=256, cell="treelstm", tree="random", words="leaves",
-           vocabulary=1000, seed=0):
-    g = Graph(cell)
-    kind = CELLS[cell]
-    values = weights(cell, hidden, vocabulary, tree, batch, length, seed)
-    types = {"inp": F("nodes", hidden), "is_leaf": B("nodes"), "roots": I(batch)}
-    names = [g.input(k, types.get(k, I("nodes"))) for k in (*kind.arrays, *STRUCTURE)]
-    roots = g.input("roots", types["roots"])
+def many(r):
+    return r if isinstance(r, list) else [r]
+
+
+def export(batch=1, length=37, hidden=256, cell="treelstm", tree="random", words="leaves", children="two",
+           form="recursive", vocabulary=1000, seed=0):
+    check(cell, words, children, form)
+    values = weights(cell, hidden, vocabulary, tree, batch, length, children, seed)
+    write = export_levels if form == "levels" else export_recursive
+    return write(CELLS[cell], cell, values, batch, hidden, words, children)
+
+
+def export_recursive(kind, name, values, batch, hidden, words, children):
+    g = Graph(name)
+    types = {"inp": F("nodes", hidden), "is_leaf": B("nodes"), "begin": I("nodes_and_one"), "child": I("edges")}
+    structure = ("begin", "child") if children == "any" else STRUCTURE
+    names = [g.input(k, types.get(k, I("nodes"))) for k in (*kind.arrays, *structure)]
+    roots = g.input("roots", I(batch))
     names += g.weights(values)
     results = kind.types(hidden)
 
-    def body(g, n, *rest):
+    def call(g, n, arguments):
+        return many(g.invoke(name, n, *arguments, outputs=len(results)))
+
+    def own(g, a, n):
+        """The products of the word of node n."""
+        return kind.products(g, a, kind.own(g, a, g.Unsqueeze(n, [0])), kind.of_node + kind.of_children)
+
+    def binary(g, n, *rest):
         a = dict(zip(names, rest))
 
         def inner(g):
-            children = [g.invoke(cell, g.Gather(a[side], n, axis=0), *rest, outputs=len(results))
-                        for side in ("left", "right")]
-            children = [c if isinstance(c, list) else [c] for c in children]
-            if words == "all":
-                return kind.inner(g, a, n, *children, x=embedded(g, a, n))
-            return kind.inner(g, a, n, *children)
+            both = [call(g, g.Gather(a[side], n, axis=0), rest) for side in STRUCTURE[:2]]
+            return kind.inner(g, a, *both, *([own(g, a, n)] if words == "all" else []))
 
-        leaf = g.Gather(a["is_leaf"], n, axis=0)
-        return g.branch(leaf, lambda g: kind.leaf(g, a, n), inner, name="node")
+        return g.branch(g.Gather(a["is_leaf"], n, axis=0),
+                        lambda g: kind.leaf(g, a, kind.own(g, a, g.Unsqueeze(n, [0]))), inner, name="node")
 
-    g.function(cell, ["n", *names], body)
+    def of_any(g, n, *rest):
+        a = dict(zip(names, rest))
+        first = g.Gather(a["begin"], n, axis=0)
+        count = g.Sub(g.Gather(a["begin"], g.Add(n, 1), axis=0), first)
+        products = own(g, a, n)
+        zero = g.const(np.zeros((1, hidden), np.float32))
 
-    def call(g, at):
-        r = g.invoke(cell, g.Gather(roots, at, axis=0), *names, outputs=len(results))
-        return r if isinstance(r, list) else [r]
+        def child(g, i, *sums):
+            state = call(g, g.Gather(a["child"], g.Add(first, i), axis=0), rest)
+            return [g.Add(*v) for v in zip(sums, kind.term(g, a, state, products))], []
 
-    if batch == 1:
-        values = call(g, 0)
-    else:
-        values = g.loop(batch, {}, lambda g, i: ([], call(g, i)), name="trees")
-    for v, (name, type_) in zip(values, results.items()):
+        sums = {k: (zero, t) for k, t in results.items()}
+        return kind.node(g, a, g.loop(count, sums, child, name="children"), products)
+
+    g.function(name, ["n", *names], of_any if children == "any" else binary)
+
+    def root(g, at):
+        return call(g, g.Gather(roots, at, axis=0), names)
+
+    values = root(g, 0) if batch == 1 else g.loop(batch, {}, lambda g, i: ([], root(g, i)), name="trees")
+    for v, (k, type_) in zip(values, results.items()):
         if batch > 1:
-            dims = [batch, *(d.dim_value for d in type_.tensor_type.shape.dim)]
-            type_ = F(*dims)
-        g.output(g.Identity(v, out=name), type_)
+            type_ = F(batch, *(d.dim_value for d in type_.tensor_type.shape.dim))
+        g.output(g.Identity(v, out=k), type_)
+    return g.model()
+
+
+def export_levels(kind, name, values, batch, hidden, words, children):
+    g = Graph(f"{name}_levels")
+    own = "nodes" if words == "all" else "leaves"
+    types = {"inp": F("leaves", hidden), "word": I(own)}
+    a = {k: g.input(k, types.get(k, I("inner"))) for k in (*kind.arrays, *STRUCTURE[:2])}
+    begin = levels.begin_input(g)
+    a["roots"] = g.input("roots", I(batch))
+    a.update(g.weights(values))
+    results = kind.types(hidden)
+    products = {}
+    if words == "all":
+        leaves = g.Sub(g.Shape(a["word"]), g.Shape(a["left"]))
+        x = g.Gather(a["embedding"], a["word"], axis=0)
+        products = {k: g.MatMul(x, a[k]) for k in kind.of_node + kind.of_children}
+        first = kind.node(g, a, None, {k: g.Slice(products[k], [0], leaves, [0]) for k in kind.of_node})
+        end = g.Shape(a["word"])
+        products = {k: g.Slice(v, leaves, end, [0]) for k, v in products.items()}
+    elif kind.arrays == ("inp",):
+        first = kind.leaf(g, a, a["inp"])
+    else:
+        first = kind.leaf(g, a, g.Gather(a["embedding"], a["word"], axis=0))
+
+    def step(g, of_level, *states):
+        both = [[g.Gather(v, child, axis=0) for v in states]
+                for child in map(of_level, (a["left"], a["right"]))]
+        rows = {k: of_level(v) for k, v in products.items()}
+        return kind.inner(g, a, *both, *([rows] if rows else []))
+
+    states = levels.loop(g, begin, dict(zip(results, first)), hidden, step)
+    for v, k in zip(states, results):
+        rows = g.Gather(v, a["roots"], axis=0)
+        if batch > 1:
+            rows = g.Unsqueeze(rows, [1])
+        g.output(g.Identity(rows, out=k), F(batch, 1, hidden) if batch > 1 else F(1, hidden))
     return g.model()

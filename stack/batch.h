@@ -14,6 +14,9 @@
 #endif
 #define ROWS_DEEP 8192
 
+/* Requires single-tensor OPs. Recursions whose control depends on integers that are known before
+ * become a loop over heights, where that pays (linearize.c). */
+void pass_linearize(Program *p);
 /* Requires single-tensor OPs. Afterwards recursive functions with sibling calls run on many
  * activations at once, where that pays: Func.rows. */
 void pass_batch(Program *p);

@@ -63,7 +63,7 @@ check 'cmake --install' cmake --install "$build" --prefix "$work/first"
 mv first moved
 version=$(moved/bin/braid --version | awk '{print $NF}')
 check 'a version' test -n "$version"
-for f in bin/braid lib/libbraid.so.0 "lib/libbraid.so.$version" include/braid.h include/braid_model.h include/braid_dlpack.h \
+for f in bin/braid lib/libbraid.so.0 "lib/libbraid.so.$version" include/braid.h include/braid_model.h include/braid_dlpack.h include/braid_trees.h \
     lib/braid/libbraid_emulate.a lib/pkgconfig/braid.pc share/doc/braid/copyright share/doc/braid/examples/stream.cpp; do
     check "installed: $f" test -s "moved/$f"
 done
@@ -75,13 +75,30 @@ check 'it exports its functions' grep -qx braid_session_run symbols
 check 'it exports nothing else' no grep -v '^braid_' symbols
 
 # ---- headers alone
-for header in braid braid_model braid_dlpack; do
+for header in braid braid_model braid_dlpack braid_trees; do
     for compiler in 'gcc -std=c99 -x c' 'clang -std=c99 -x c' 'g++ -std=c++17 -x c++' 'clang++ -std=c++17 -x c++'; do
         echo "#include <$header.h>" >header.txt
         # shellcheck disable=SC2086
         check "$header.h by $compiler" $compiler -Wall -Wextra -pedantic -Werror -fsyntax-only -I moved/include header.txt
     done
 done
+
+# ---- forests.c without libbraid
+cat >forest.c <<'END'
+#include <stdio.h>
+#include <braid_trees.h>
+int main(void) {
+    braid_forest *f = NULL;
+    braid_error e = {BRAID_OK, ""};
+    const char text[] = "(3 (2 It) (4 works)) (2 Fine)";
+    if (braid_forest_from_text(text, sizeof text - 1, true, &f, &e)) puts(e.message);
+    if (f) printf("%d nodes, %d trees\n", (int)f->nodes, (int)f->trees);
+    braid_forest_free(f);
+    return e.status;
+}
+END
+check 'forests.c alone' gcc -std=c99 -Wall -Wextra -pedantic -Werror -I moved/include forest.c "$root/api/forests.c" -o forest
+prints '4 nodes, 2 trees' ./forest
 
 # ---- find_package
 check 'examples: cmake' cmake -S "$root/examples" -B examples -DCMAKE_PREFIX_PATH="$work/moved" -DCMAKE_BUILD_TYPE=Release

@@ -34,6 +34,7 @@ NOT_RUN = {
     "build/release/braid compile model.onnx --target hip:": "needs hipcc: tests/gpu/gpu_compile.sh compiles for HIP",
     "build/release/braid run model.so": "the library is a GPU's",
     "pip install --no-deps -r cmake/requirements-ray.txt": "an environment of its own: test.sh's step ray makes it",
+    "python examples/trees.py": "tests/python/test_trees.py runs it",
     "python examples/ray_batch.py": "tests/ray/ray_check.py runs it, in test.sh's step ray",
     "python examples/ray_serve.py": "tests/ray/ray_check.py runs it, in test.sh's step ray",
     "python tests/ray/ray_check.py": "test.sh has it as a step, with fewer items",
@@ -42,7 +43,8 @@ NOT_RUN = {
 
 # Files that a command, by its beginning, has to leave.
 LEAVES = {
-    "build/venv/bin/python -m models": ["build/example/seq2seq/model.onnx"],
+    "build/venv/bin/python -m models seq2seq": ["build/example/seq2seq/model.onnx"],
+    "build/venv/bin/python -m models treelstm": ["build/example/treelstm/model.onnx"],
     "build/release/braid compile build/example": ["build/seq2seq.so", "build/seq2seq.c"],
     "cc ": ["build/run_model"],
     "cmake --install": ["build/installed/lib/libbraid.so.0", "build/installed/lib/braid/libbraid_emulate.a"],
@@ -123,7 +125,8 @@ def run(command, root):
 
 
 # What a block, by its first line, has to print.
-PRINTS = {"import braid, numpy as np, wave": r"(?s)s: speech\n.*s: silence\n"}
+PRINTS = {"import braid, numpy as np, wave": r"(?s)s: speech\n.*s: silence\n",
+          "from braid import trees": r"^\('It', 'works'\) \(1, 256\)\nFine \(1, 256\)\n$"}
 
 
 def torch_blocks(readme):
@@ -161,6 +164,8 @@ def python_blocks(readme):
         with wave.open("recording.wav", "wb") as f:
             f.setparams((1, 2, 16000, 0, "NONE", ""))
             f.writeframes((audio.speech(16000) * 32767).astype(np.int16).tobytes())
+        subprocess.run([sys.executable, "-m", "models", "treelstm", "--batch", "2", "--out", f"{root}/build/example"], cwd=ROOT,
+                       check=True, stdout=subprocess.DEVNULL)
         for block in blocks:
             said = io.StringIO()
             try:
@@ -212,7 +217,7 @@ def main():
                 print(f"not run: {c}\n    {reason}")
                 continue
             why = run(c, root)
-            if "-m models" in c and not why:
+            if "-m models seq2seq" in c and not why:
                 inputs_of_the_example(root)
             passed += not why
             failed += bool(why)

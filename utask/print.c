@@ -363,11 +363,11 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
     }
     for (int i = 0; i < s->loop.carry.n; i++) {
         const LoopCarry *k = &s->loop.carry.p[i];
-        say(p, "%>carry %D from %r", indent, k->phi, k->init);
+        say(p, k->init ? "%>carry %D from %r" : "%>carry %D", indent, k->phi, k->init);
         if (k->phi->grow)
             say(p, ", grows along axis %d", k->phi->grow->axis);
         else if (k->inplace)
-            say(p, ", in place");
+            say(p, k->rows ? ", row by row" : ", in place");
         say(p, "\n");
     }
     print_seq(p, s->loop.body, indent + 2);

@@ -44,6 +44,39 @@ bool product_affine(Cx *c, SumProduct *p, int n, Axis *const *domain) {
     return true;
 }
 
+/* The one axis of the domain that the constant load p->load[w] moves along, if it is affine with
+ * constant strides and nothing else; NULL: there is none. */
+static Axis *columns_of(Cx *c, SumProduct *p, int w, int n, Axis *const *domain) {
+    const Expr *load = p->load[w];
+    int64_t along[MAX_RANK * 2], base;
+    int at = -1;
+    if (!load || load->t->kind != TK_CONST || p->reduce->naxis > MAX_RANK * 2 ||
+        (load->dtype != DT_F32 && load->dtype != DT_F16 && load->dtype != DT_BF16))
+        return NULL;
+    Expr *rest = p->flat[w] = flat_of(c, load);
+    if (!e_strides(c, rest, p->reduce->naxis, p->reduce->raxis, along, &rest) ||
+        !e_strides(c, rest, n, domain, along, &rest) || !e_is_int(rest, &base))
+        return NULL;
+    for (int d = 0; d < n; d++) {
+        if (!along[d]) continue;
+        if (at >= 0) return NULL;
+        at = d;
+    }
+    /* Units begin at whole vectors of as many. */
+    return at >= 0 && axis_size(domain[at], 0) >= (at == n - 1 ? 16 : 64) ? domain[at] : NULL;
+}
+
+int product_built(Cx *c, SumProduct *p, int n, Axis *const *domain, Axis **columns) {
+    const Expr *sum = p->reduce;
+    if (sum->dtype != DT_F32 || axes_size(sum->naxis, sum->raxis, -1) > BUILT_MAX) return -1;
+    for (int i = 0; i < 2; i++) {
+        const Expr *x = p->factor[i];
+        if (x->flags & EF_REDUCE || !(*columns = columns_of(c, p, !i, n, domain))) continue;
+        if (!e_uses_axis(x, *columns)) return i;
+    }
+    return -1;
+}
+
 AxisRole product_role(const SumProduct *p, const Axis *x) {
     for (int i = 0; i < p->reduce->naxis; i++)
         if (p->reduce->raxis[i] == x) return ROLE_K;

@@ -30,6 +30,15 @@ bool product_of_loads(Expr *e, SumProduct *p);
  * coefficients (e_coef) that do not depend on axes. If so, sets the positions. */
 bool product_affine(Cx *c, SumProduct *p, int n, Axis *const *domain);
 
+/* Whether a kernel can compute a factor of the sum for itself, a few rows of it at a time, before
+ * it multiplies. The factor is of float32, without reductions, over extents that are known; the
+ * other one is a constant that moves along one axis of the domain, which the factor does not use:
+ * the columns. Returns the factor's number and sets *columns and the constant's position; -1:
+ * neither.
+ */
+int product_built(Cx *c, SumProduct *p, int n, Axis *const *domain, Axis **columns);
+#define BUILT_MAX 2048 /* elements of a row of such a factor */
+
 /* The role of an axis in a product seen as a matrix product, A (M × K) by B (K × N). */
 typedef enum AxisRole {
     ROLE_NONE,  /* an axis of the domain along which neither factor moves */

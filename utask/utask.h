@@ -52,6 +52,10 @@ struct Tensor {
     Seq *seq;          /* where it is defined */
     bool owned;        /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
     int ret;           /* > 0: it is written where the function's caller wants result ret - 1 */
+    /* TK_TE: its elements are those of this loop-carried value, which the loop fills row by row
+     * (LoopCarry.rows), from row `row` on; or NULL */
+    Tensor *table;
+    Expr *row; /* pure */
     bool placed;       /* the host knows its place: static, or a slot of its own */
     bool fused;        /* set by fusion: substituted into every user, without storage */
     void *plan;        /* its storage, set by memory planning */
@@ -111,6 +115,9 @@ typedef struct Grow {
 typedef struct LoopCarry { /* tensor carried value */
     Tensor *phi, *init, *next;
     bool inplace; /* next updates part of phi's buffer: Stmt.op.at. It may grow: phi->grow */
+    /* in place: each iteration writes some rows, once and for all, before any reads them. They are
+     * tensors of their own (Tensor.table), next is empty, and init is NULL: undefined */
+    bool rows;
     bool push;    /* a sequence that grows in its buffer; the first iteration copies init there */
     /* after the loop phi is made dense if the capacity exceeds its size; this needs a barrier
      * before and after it */
@@ -218,6 +225,9 @@ struct Stmt {
             Sym **sym;    /* int64 results, e.g. a count that out dims use */
             int site;     /* fault when the body reports an error */
             bool barrier; /* all units synchronize between plan and run */
+            /* a linearizer: what it walks (stack/structure.h). Its output is a vector in a slot of
+             * its own, as long as its symbol says. NULL: a hand-written body */
+            struct Structure *structure;
         } ext;
         struct {
             Expr *cond;

@@ -203,6 +203,9 @@ static void define(Verifier *v, Tensor *t, TensorKind kind, const Seq *at) {
     REQUIRE_OF(v, t, !t->base || (kind == TK_TE && t->grow), "is in place of nothing");
     REQUIRE_OF(v, t, kind == TK_TE || !t->body, "has a body, but is not computed");
     if (t->grow) check_grow(v, t);
+    REQUIRE_OF(v, t, !t->table == !t->row, "is part of a table, but nowhere");
+    REQUIRE_OF(v, t, !t->table || (kind == TK_TE && t->owned && t->table->kind == TK_PHI),
+               "is part of no table");
     const bool stored = kind != TK_JOIN && kind != TK_PARAM;
     REQUIRE_OF(v, t, stage >= STAGE_PLACED || !t->plan, "has a place too early");
     REQUIRE_OF(v, t, stage < STAGE_PLACED || !stored || t->plan, "has no place");
@@ -286,8 +289,9 @@ static void check_fresh(Verifier *v, const Tensor *t, const Seq *in, bool result
 
 /* ---- checks by kind of statement ------------------------------------------------------------- */
 static void check_carry(const Verifier *v, const LoopCarry *k) {
-    REQUIRE(v, k->phi && k->init && k->next, "a carried value has no beginning or no end");
-    REQUIRE(v, k->next->dtype == k->phi->dtype && k->init->dtype == k->phi->dtype,
+    REQUIRE(v, k->phi && k->next && !k->init == (k->rows && k->inplace),
+            "a carried value has no beginning or no end");
+    REQUIRE(v, k->next->dtype == k->phi->dtype && (!k->init || k->init->dtype == k->phi->dtype),
             "a carried value changes its dtype");
     REQUIRE(v, k->phi->grow == k->next->grow && (!k->phi->grow || k->phi->grow->phi == k->phi),
             "a value grows in another one's buffer");
@@ -305,7 +309,7 @@ static void check_loop(const Verifier *v, const Stmt *s) {
     bool inplace = false;
     for (int i = 0; i < s->loop.carry.n; i++) {
         check_carry(v, &s->loop.carry.p[i]);
-        inplace |= s->loop.carry.p[i].inplace;
+        inplace |= s->loop.carry.p[i].inplace && s->loop.carry.p[i].init;
     }
     for (int i = 0; i < s->loop.scan.n; i++) {
         const LoopScan *k = &s->loop.scan.p[i];
@@ -468,6 +472,8 @@ static void check_stmt(Verifier *v, const Stmt *s, const Seq *at) {
     case S_OP: check_op(v, s, at); break;
     case S_EXTERN:
         REQUIRE(v, s->ext.row, "an extern has no body");
+        REQUIRE(v, !s->ext.structure || (s->ext.nout == 1 && s->ext.nsym == 1),
+                "a linearizer has no plan");
         check_site(v, s->ext.site);
         break;
     case S_CHECK: check_site(v, s->check.site); break;

@@ -34,6 +34,7 @@ static void op_slots(const Slots *k, Stmt *s) {
     put_expr(k, &s->op.inner, DT_I64, false);
     for (int i = 0; i < s->op.n; i++) {
         if (s->op.t[i]->body) PUT(k, .kind = SLOT_BODY, .e = &s->op.t[i]->body);
+        put_expr(k, &s->op.t[i]->row, DT_I64, false);
         put_tensor(k, &s->op.t[i], TK_TE, false);
     }
 }

@@ -20,6 +20,7 @@ typedef struct Target {
     const char *outlined;  /* the same, if it must not be inlined */
     const char *recursive; /* qualifier of a recursive function */
     const char *kernel;    /* qualifier of a micro-kernel */
+    const char *inside;    /* qualifiers of a function that one thread runs */
     const char *main;      /* qualifier of the function that holds the control flow */
     bool strict;           /* its compiler assumes that signed integers do not overflow */
     void (*group[KERNEL_KINDS])(struct Group *g); /* NULL: it has no kernels of that kind */
@@ -123,7 +124,7 @@ void fn_bind(Fn *f, Expr *e, const char *text);
 /* Hoists: puts into variables what does not depend on the axes `inner` and is always evaluated. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
 /* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
-bool fn_guarded(Fn *f, const Expr *e);
+bool fn_guarded(Fn *f, Expr *e);
 /* The value that a reduction starts from, and the statement that adds x to its accumulator. Not for
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
@@ -198,8 +199,9 @@ const char *group_weights(Group *g, const char *name);
 /* Emits a function unless an equal one exists. Returns its name. */
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body);
-void extern_text(Emit *em, const char *file);            /* pastes codegen/text/extern/FILE once */
-const char *emit_comment(Emit *em, const char *s);       /* s, safe inside a C comment */
+void extern_text(Emit *em, const char *file);      /* pastes codegen/text/extern/FILE once */
+void linearize_text(Emit *em);                     /* the same for codegen/text/linearize.inc */
+const char *emit_comment(Emit *em, const char *s); /* s, safe inside a C comment */
 const char *c_name(Arena *a, const char *name, int max); /* an ONNX name as a C identifier */
 
 /* ---- the program's texts (assemble.c) -------------------------------------------------------- */

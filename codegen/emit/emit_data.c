@@ -69,6 +69,12 @@ const char *emit_function(Emit *em, const char *stem, const char *qualifier, con
     return name;
 }
 
+void linearize_text(Emit *em) {
+    if (map_get(em->extern_files, "linearize")) return;
+    map_set(em->extern_files, "linearize", em);
+    sb_puts(&em->functions, embedded_text("linearize.inc"));
+}
+
 void extern_text(Emit *em, const char *file) {
     if (map_get(em->extern_files, file)) return;
     map_set(em->extern_files, file, em);

@@ -580,9 +580,10 @@ const char *fn_temp(Fn *f, Expr *e) {
     return b ? b : temp(f, e, s);
 }
 
-bool fn_guarded(Fn *f, const Expr *e) {
+bool fn_guarded(Fn *f, Expr *e) {
     if (!(e->flags & EF_GUARD) || bound_text(f, e)) return false;
     if (e->op == E_GUARD) return true;
+    if (e->op == E_REDUCE && f->load && f->load(f, e)) return false; /* it is computed */
     for (int i = 0; i < e->n; i++)
         if (fn_guarded(f, e->a[i])) return true;
     return false;

@@ -187,6 +187,13 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
             take_slot(x, path, name, ty, slot, bytes);
         break;
     }
+    case M_ROWS: {
+        Expr *row = t->row;
+        for (int i = 1; i < t->rank; i++) row = e_mul(x->em->c, row, t->dim[i]);
+        tree_declare(x, t, "NULL");
+        fn_line(f, "%s = %s + %s;", name, f->tensor(f, m->via), tree_expr(x, row));
+        break;
+    }
     case M_ELEM: {
         const char *counter =
             m->at ? arena_printf(f->a, "(%s)", tree_expr(x, m->at)) : x->loop->counter;

@@ -50,6 +50,10 @@ static void bx_tensors(Tree *x, const char *name, char each, int id, int n, Tens
 }
 
 static void emit_extern(Tree *x, Stmt *s) {
+    if (s->ext.structure) {
+        emit_linearize(x, s);
+        return;
+    }
     Fn *f = &x->f;
     Emit *em = x->em;
     extern_text(em, s->ext.row->file);
@@ -123,6 +127,7 @@ static void carry_begin(Tree *x, const Stmt *s, LoopCarry *c) {
         fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, tree_base(x, m), (long long)m->off[0]);
     else
         fn_line(f, "%s = %s_a;", name, name);
+    if (!c->init) return; /* filled row by row */
     fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tree_tensor(f, c->init),
             tree_bytes(x, c->phi));
 }

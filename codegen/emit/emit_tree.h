@@ -106,6 +106,9 @@ Fn tree_fn(Tree *x, Sb *out);
 void tree_write_shared(Tree *x, const char *type, const char *name, int *n);
 void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
 
+/* A linearizer (emit_linearize.c). */
+void emit_linearize(Tree *x, Stmt *s);
+
 /* ---- measuring (emit_probe.c) ---- */
 /* Around what stands at `place` (scheduler/plan/probes.h): both in the scope of one Seq. */
 void probe_begin(Tree *x, const void *place);

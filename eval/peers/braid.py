@@ -6,7 +6,7 @@ import time
 import braid_api
 
 ANY_FILE = True
-FORMS = {"*": ("kernel",), "tree": ("kernel", "a loop over nodes")}
+FORMS = {"*": ("kernel",), "tree": ("kernel", "a loop over nodes", "levels")}
 
 
 def version():
@@ -15,11 +15,12 @@ def version():
 
 def library(work, model):
     """The library, compiled next to the model and scheduled for the number of threads."""
-    path = model.replace(".onnx", f".{work.threads}.so")
+    forced = ["--schedule", work.schedule] if work.schedule else []
+    path = model.replace(".onnx", f".{work.threads}{work.schedule}.so")
     if not os.path.exists(path):
         begin = time.perf_counter()
-        made = subprocess.run([work.braid, "compile", model, "--threads", str(work.threads), "-o",
-                               path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        made = subprocess.run([work.braid, "compile", model, "--threads", str(work.threads), *forced,
+                               "-o", path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if made.returncode:
             raise braid_api.BraidError(made.stdout.strip()[-300:])
         work.facts = {"compile_seconds": round(time.perf_counter() - begin, 2)}
@@ -27,9 +28,9 @@ def library(work, model):
 
 
 def build(work, form):
-    model = work.model if form == "kernel" else work.nodes
+    model, inputs = work.for_form(form)
     session = braid_api.Compiled(library(work, model), work.threads)
-    session.bind(work.inputs)
+    session.bind(inputs)
 
     def fetch(_):
         work.facts = {**getattr(work, "facts", {}),

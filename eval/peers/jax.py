@@ -21,6 +21,8 @@ from jax import lax, nn  # noqa: E402
 from models import blockdrop, earlyexit, skipnet  # noqa: E402
 from models.common import BN_EPSILON  # noqa: E402
 
+from . import jax_trees  # noqa: E402
+
 ORDER = [0, 1, 3, 2]
 
 
@@ -362,87 +364,15 @@ def trips(work, unroll):
     return f, work.weights
 
 
-# ---- trees: a loop over the nodes, children first
-
-
-def tree(work, unroll):
-    o, w = work.options, work.weights
-    cell, n, everywhere = o["cell"], o["hidden"], o["words"] == "all"
-    if cell == "treelstm":
-        product, bias = np.concatenate([w["W"], w["W_f"]], 1), np.concatenate([w["b"], w["b_f"]])
-        weights = dict(U=w["U"], U_f=w["U_f"])
-    elif cell in ("treegru", "simpletreegru"):
-        product, bias = np.concatenate([w["W"], w["W_h"]], 1), np.concatenate([w["b"], w["b_h"]])
-        weights = dict(U=w["U"], U_h=w["U_h"])
-    else:
-        product = bias = None
-        weights = {k: v for k, v in w.items() if k != "embedding"}
-    if "embedding" in w:
-        weights["table"] = w["embedding"] if product is None else w["embedding"] @ product + bias
-    weights["plain"] = np.zeros(1, np.float32) if bias is None else bias
-
-    def cell_leaf(w, x, word):
-        if cell == "treelstm":
-            c = nn.sigmoid(x[:n]) * jnp.tanh(x[2 * n:3 * n])
-            return nn.sigmoid(x[n:2 * n]) * jnp.tanh(c), c
-        if cell in ("treegru", "simpletreegru"):
-            return ((1 - nn.sigmoid(x[n:2 * n])) * jnp.tanh(x[2 * n:]),)
-        return (x, w["matrices"][word]) if cell == "mvrnn" else (x,)
-
-    def cell_inner(w, x, l, r):
-        if cell == "rae":
-            return (jnp.tanh(jnp.concatenate([l[0], r[0]]) @ w["W"] + w["b"]),)
-        if cell == "treernn":
-            return (jnp.tanh(l[0] + r[0]),)
-        if cell == "treefc":
-            return (nn.relu(jnp.concatenate([l[0], r[0]]) @ w["W"] + w["b"]),)
-        if cell == "treelstm":
-            a = (l[0] + r[0]) @ w["U"] + x[:3 * n]
-            f = nn.sigmoid(jnp.stack([l[0], r[0]]) @ w["U_f"] + x[3 * n:])
-            c = nn.sigmoid(a[:n]) * jnp.tanh(a[2 * n:]) + f[0] * l[1] + f[1] * r[1]
-            return nn.sigmoid(a[n:2 * n]) * jnp.tanh(c), c
-        if cell == "mvrnn":
-            both = jnp.concatenate([r[1] @ l[0], l[1] @ r[0]])
-            m = jnp.concatenate([l[1], r[1]], 1) @ w["W_m"] + w["b_m"]
-            return jnp.tanh(both @ w["W_v"] + w["b_v"]), m
-        h = l[0] + r[0]
-        rz = nn.sigmoid(h @ w["U"] + x[:2 * n])
-        new = (1 - rz[n:]) * jnp.tanh((rz[:n] * h) @ w["U_h"] + x[2 * n:])
-        return (new if cell == "simpletreegru" else new + rz[n:] * h,)
-
-    def f(w, first, left, right, is_leaf, roots):
-        count = len(left)
-        sizes = [(n,)] * (2 if cell == "treelstm" else 1) + [(n, n)] * (cell == "mvrnn")
-        states = tuple(jnp.zeros((count, *s), jnp.float32) for s in sizes)
-
-        def row(at):
-            return first[at] if cell == "rae" else w["table"][first[at]]
-
-        def step(i, states):
-            at = count - 1 - i
-
-            def inner(states):
-                l, r = ([s[k[at]] for s in states] for k in (left, right))
-                return cell_inner(w, row(at) if everywhere else w["plain"], l, r)
-            new = lax.cond(is_leaf[at], lambda s: cell_leaf(w, row(at), first[at]), inner, states)
-            return tuple(lax.dynamic_update_index_in_dim(s, v, at, 0) for s, v in zip(states, new))
-        states = lax.fori_loop(0, count, step, states)
-        out = [s[roots] for s in states]
-        if len(roots) == 1:
-            return tuple(v[0] if v.ndim == 3 else v for v in out)
-        return tuple(v if v.ndim == 3 else v[:, None] for v in out)
-    return f, weights
-
-
 UNROLL = 8
 LOOPS = {"jit": 1, f"jit, unrolled by {UNROLL}": UNROLL}
 PROGRAMS = {"lstm": lstm, "nasrnn": nasrnn, "attention": attention, "seq2seq": seq2seq,
             "mamba": mamba, "rnnt": rnnt, "blockdrop": blockdrop_net, "skipnet": skipnet_net,
             "earlyexit": earlyexit_net, "experts": experts, "bert": bert, "trips": trips,
-            "tree": tree}
+            "tree": jax_trees.tree}
 FORMS = {kind: {"jit": 1} for kind in PROGRAMS}
 FORMS.update({kind: LOOPS for kind in ("lstm", "nasrnn", "mamba", "trips")})
-FORMS["tree"] = {"jit, a loop over nodes": 1}
+FORMS["tree"] = jax_trees.FORMS
 NODE_BY_NODE = ()  # compiled as a whole: its loop over nodes is in the other table
 
 

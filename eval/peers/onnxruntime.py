@@ -2,26 +2,26 @@
 import onnxruntime as ort
 
 ANY_FILE = True
-FORMS = {"*": ("bound",), "tree": ("a loop over nodes",)}
-NODE_BY_NODE = FORMS["tree"]
+FORMS = {"*": ("bound",), "tree": ("a loop over nodes", "levels")}
+NODE_BY_NODE = ("a loop over nodes",)
 
 
 def version():
     return ort.__version__
 
 
-def session(work):
+def session(work, model):
     options = ort.SessionOptions()
     options.intra_op_num_threads = work.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    model = work.nodes if work.kind == "tree" else work.model
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def build(work, form):
-    s = session(work)
-    feed = {v.name: work.inputs[v.name] for v in s.get_inputs()}
+    model, inputs = work.for_form(form)
+    s = session(work, model)
+    feed = {v.name: inputs[v.name] for v in s.get_inputs()}
     binding = s.io_binding()
     values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in feed.items()}
     for k, v in values.items():

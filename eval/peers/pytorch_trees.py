@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import tree_levels
 from .pytorch_loops import compiled, tensor
 
 # Cells work on rows: leaf(x, weights) takes the rows that leaves begin with, and inner(x, left, right,
@@ -194,15 +195,6 @@ def scripted(work):
     return forward
 
 
-def levels_of(left, right, is_leaf):
-    """The inner nodes by height, from the leaves' parents upwards."""
-    height = np.zeros(len(left), np.int64)
-    for n in range(len(left) - 1, -1, -1):  # children have larger numbers
-        if not is_leaf[n]:
-            height[n] = 1 + max(height[left[n]], height[right[n]])
-    return [np.flatnonzero(height == k) for k in range(1, height.max() + 1)]
-
-
 def by_levels(wrap):
     """All nodes of a height together. The levels are found once and not timed, because the caller of a
     library for trees has them ready."""
@@ -210,13 +202,10 @@ def by_levels(wrap):
         tree = Tree(work)
         leaf, inner = wrap(tree.leaf), wrap(tree.inner)
         left, right, is_leaf = (work.inputs[k] for k in ("left", "right", "is_leaf"))
-        leaves = np.flatnonzero(is_leaf)
-        order = [leaves, *levels_of(left, right, is_leaf)]
-        place = np.empty(len(left), np.int64)  # a node's row in the order of computation
-        place[np.concatenate(order)] = np.arange(len(left))
+        order, place = tree_levels.number(left, right, is_leaf)
         levels = [(tensor(at), tensor(place[left[at]]), tensor(place[right[at]]))
                   for at in order[1:]]
-        leaves, ends = tensor(leaves), tensor(place[work.inputs["roots"]])
+        leaves, ends = tensor(order[0]), tensor(place[work.inputs["roots"]])
         count = len(left)
 
         def forward(first, left, right, is_leaf, roots):

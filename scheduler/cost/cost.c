@@ -22,6 +22,8 @@ typedef struct WorkCount {
     double unknown; /* a size that is not known */
     Map *seen;      /* expression id -> already counted in this scope */
     Map *buffers;   /* tensor id -> bytes of it that are counted, double * */
+    const Tensor *t;
+    bool rows; /* in rows that a kernel computes: their positions are found once for each row */
     Work w;
 } WorkCount;
 
@@ -31,6 +33,28 @@ static double bytes_of(const Tensor *t, double unknown) {
     return n;
 }
 double cost_bytes(const Tensor *t) { return bytes_of(t, COST_UNKNOWN); }
+
+static void walk(WorkCount *k, const Expr *e, double times, bool index);
+
+/* The factors of a sum of products with so many terms. Of a factor that the kernel computes, each
+ * element is evaluated once, for all columns. */
+static void walk_factors(WorkCount *k, const Expr *e, double terms, bool index) {
+    SumProduct p;
+    Axis *columns;
+    int built = -1;
+    if (product_of((Expr *)e, &p))
+        built = product_built(k->c, &p, k->t->rank, k->t->axis, &columns);
+    for (int i = 0; i < 2; i++) {
+        const Expr *x = p.factor[i];
+        if (i != built || (x->op == E_LOAD && !(flat_of(k->c, x)->flags & (EF_LOAD | EF_GUARD)))) {
+            walk(k, x, terms, index);
+            continue;
+        }
+        k->rows = true;
+        walk(k, x, terms / value_or(columns->extent, k->unknown), index);
+        k->rows = false;
+    }
+}
 
 /* Operations of one evaluation of e in a scope of `times` evaluations, its loads' bytes with them.
  */
@@ -47,13 +71,14 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
         left -= *counted;
         *counted += left < asked ? left : asked;
         k->w.read += left < asked ? left : asked;
+        if (k->rows) return;
         break;
     }
     case E_REDUCE:
         for (int i = 0; i < e->naxis; i++) inner *= value_or(e->raxis[i]->extent, k->unknown);
         if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
             k->w.flops += 2 * inner;
-            for (int i = 0; i < 2; i++) walk(k, e->a[0]->a[i], inner, index);
+            walk_factors(k, e, inner, index);
             return;
         }
         k->w.simple += inner;
@@ -76,6 +101,7 @@ Work cost_work(Cx *c, const Stmt *s, double unknown) {
     for (int i = 0; i < s->op.n; i++) {
         const Tensor *t = s->op.t[i];
         double n = 1;
+        k.t = t;
         for (int d = 0; d < t->rank; d++)
             n *= value_or(s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d], unknown);
         walk(&k, t->body, n, false);

@@ -57,7 +57,8 @@ typedef struct Schedule { /* Program.schedule */
     int force[X_COUNT]; /* a value, or FORCE_NONE */
     const Measured *measured;
     int nmeasured;
-    VEC(Decision) decisions; /* in the order in which they were taken */
+    VEC(Decision) decisions;   /* in the order in which they were taken */
+    VEC(const char *) remarks; /* why something was not to be chosen */
 } Schedule;
 
 /* Units that share what is at a level. */

@@ -7,7 +7,8 @@
 /* ---- finding --------------------------------------------------------------------------------- */
 static bool take(void *user, Expr *e) {
     Contraction *k = user;
-    k->n += k->n < MAX_PRODUCTS && kernel_product(k->g, e, &k->p[k->n]);
+    k->n += k->n < MAX_PRODUCTS &&
+            (kernel_product(k->g, e, &k->p[k->n]) || kernel_built(k->g, e, &k->p[k->n]));
     return false;
 }
 
@@ -31,6 +32,7 @@ static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
 static bool orient(const Contraction *k, Product *p, Axis *v) {
     Cx *c = k->g->c;
     const SumProduct *s = &p->sum;
+    if (p->columns) return p->packed = p->columns == v;
     p->sym = NULL;
     for (int vec = 0; vec < 2; vec++) {
         Expr *x = e_coef(c, s->flat[vec], v), *y = e_coef(c, s->flat[!vec], v);
@@ -183,6 +185,7 @@ bool kernel_contraction(Kernel *g, int64_t streamed) {
     seen = map_new(g->a);
     for (int i = 0; i < g->n; i++)
         k.others |= find_reduction(seen, g->value[i], false, is_other, &k) != NULL;
+    contraction_operands(&k);
     contraction_tile(&k);
     contraction_panels(&k, streamed);
     choose_order(&k);

@@ -15,7 +15,7 @@
 #define MAX_SETS 4
 #define MAX_HEIGHTS 16
 #define MAX_FAR 8
-#define ROW_BLOCK 64  /* rows of a job */
+#define ROW_BLOCK 64  /* rows of a job, if its operands leave room for so many */
 #define CACHE_LINE 64 /* bytes */
 
 /* Packed vector operands of products that run in one loop, as one stream in the order of that loop:
@@ -31,6 +31,18 @@ typedef struct Panel {
     const Packed *packed;
 } Panel;
 
+/* A factor that a unit computes for itself, for the rows of a job at a time, in memory of its own:
+ * rows that are read through an index, or sums of some. So no other unit has to be waited for, and
+ * micro-kernels read it as they read a tensor. */
+typedef struct Built {
+    Expr *value; /* float32, over m and these axes */
+    Axis **raxis;
+    int nraxis;
+    bool rows;      /* it moves along m; else it is one row */
+    int64_t length; /* of a row */
+    Expr *at;       /* position in a row */
+} Built;
+
 typedef struct Contraction {
     const Kernel *g;
     int n, nset, npanel;
@@ -40,8 +52,11 @@ typedef struct Contraction {
     int nraxis[MAX_SETS];
     bool dot[MAX_SETS]; /* the set's products are dot products */
     bool others;        /* there are reductions that no set computes: the epilogue does */
-    Axis *v, *m;        /* lanes; rows, or NULL */
-    int nv, mr, vt;     /* vectors and rows of a tile; its lanes */
+    Built operand[MAX_PRODUCTS];
+    int noperand;
+    Axis *v, *m;    /* lanes; rows, or NULL */
+    int job;        /* rows whose operands stay near for all tiles */
+    int nv, mr, vt; /* vectors and rows of a tile; its lanes */
     int height[MAX_HEIGHTS],
         nheight; /* rows that micro-kernels are written for: mr first, falling */
     bool own;    /* tiles begin at the unit's own lanes */
@@ -61,8 +76,13 @@ bool kernel_contraction(Kernel *k, int64_t streamed);
 /* Bytes of constant factors that a run of the program reads. */
 int64_t contraction_streamed(const Program *p);
 
+/* ---- contraction_operand.c ------------------------------------------------------------------- */
+/* Sets the operands that the kernel computes, and job. Requires axes and sets. */
+void contraction_operands(Contraction *k);
+
 /* ---- contraction_tile.c ---------------------------------------------------------------------- */
-/* Sets nv, mr, vt and the heights by a model of the micro-kernel's time. Requires axes and sets. */
+/* Sets nv, mr, vt and the heights by a model of the micro-kernel's time. Requires axes, sets and
+ * job. */
 void contraction_tile(Contraction *k);
 
 /* ---- contraction_panel.c --------------------------------------------------------------------- */

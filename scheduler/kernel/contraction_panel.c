@@ -133,7 +133,7 @@ static void choose_ahead(Contraction *k, int64_t streamed) {
 
 /* A tile's lines are fetched while the blocks of rows before it are computed. */
 static void choose_lines(Contraction *k) {
-    int64_t all = axis_size(k->m, ROW_BLOCK), job = all < ROW_BLOCK ? all : ROW_BLOCK,
+    int64_t all = axis_size(k->m, k->job), job = all < k->job ? all : k->job,
             blocks = (job + k->mr - 1) / k->mr;
     k->few = axis_size(k->m, 0) > 0 ? 0 : 2 * k->mr;
     for (int i = 0; i < k->npanel; i++) {

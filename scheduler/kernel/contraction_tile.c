@@ -52,7 +52,7 @@ static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_
         int64_t mine = by_m && rows > 1 ? tiles_of(rows, t->grain, 1, u) : rows;
         double cycles = 0;
         for (int64_t left = mine; left > 0;) {
-            int64_t job = left < ROW_BLOCK ? left : ROW_BLOCK, n = (job + mr - 1) / mr;
+            int64_t job = left < t->k->job ? left : t->k->job, n = (job + mr - 1) / mr;
             int low = (int)(job / n), high = (int)(job % n);
             cycles += (double)(n - high) * step_cycles(t, nv, low, near) +
                       (high ? high * step_cycles(t, nv, low + 1, near) : 0);
@@ -76,8 +76,8 @@ static void add_height(Contraction *k, int64_t h) {
 
 /* Those that n rows need, in blocks as they are made of them. */
 static void add_heights(Contraction *k, int64_t n) {
-    for (; n > 0; n -= ROW_BLOCK) {
-        int64_t job = n < ROW_BLOCK ? n : ROW_BLOCK, blocks = (job + k->mr - 1) / k->mr;
+    for (; n > 0; n -= k->job) {
+        int64_t job = n < k->job ? n : k->job, blocks = (job + k->mr - 1) / k->mr;
         add_height(k, job / blocks);
         add_height(k, (job + blocks - 1) / blocks);
     }

@@ -10,6 +10,28 @@ bool kernel_product(const Kernel *k, Expr *e, Product *p) {
     return true;
 }
 
+typedef struct Members {
+    const Kernel *k;
+    bool read;
+} Members;
+static void member_load(void *user, Expr *e) {
+    Members *m = user;
+    for (int i = 0; i < m->k->n; i++) m->read |= e->t == m->k->t[i];
+}
+
+bool kernel_built(const Kernel *k, Expr *e, Product *p) {
+    Members m = {k, false};
+    *p = (Product){0};
+    if (!product_of(e, &p->sum)) return false;
+    int built = product_built(k->c, &p->sum, k->naxis, k->axis, &p->columns);
+    if (built < 0) return false;
+    p->vec = p->sum.load[!built];
+    p->vec_flat = p->sum.flat[!built];
+    p->sca = p->sca_flat = p->sum.factor[built];
+    e_each_load(k->c, p->sca, member_load, &m);
+    return !m.read && packable(k, p, !built);
+}
+
 void product_turn(Product *p, int vec) {
     p->vec = p->sum.load[vec];
     p->sca = p->sum.load[!vec];

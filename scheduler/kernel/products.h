@@ -11,6 +11,9 @@ typedef struct Product {
     SumProduct sum;
     Expr *vec, *sca; /* loads; of 16 bits only a packed vec, and a sca that does not move along v */
     Expr *vec_flat, *sca_flat;
+    Axis
+        *columns; /* sca is no load: the kernel computes it, and vec moves along these; else NULL */
+    int operand;  /* its number then (contraction.h); sca_flat is a position in it */
     bool packed, both; /* both: sca moves along v too */
     Expr *sym;         /* packed: a uniform symbol that its position depends on, or NULL */
     Axis *sym_axis;    /* stands for it */
@@ -22,6 +25,10 @@ typedef struct Product {
 /* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of
  * them of a member of the group; sets p->sum if so. */
 bool kernel_product(const Kernel *k, Expr *e, Product *p);
+/* Whether reduction e is a sum of products one factor of which the kernel can compute for itself
+ * (product_built) without members of the group; sets *p if so, with columns, vec and sca. Until the
+ * kernel has laid it out, sca_flat is sca. */
+bool kernel_built(const Kernel *k, Expr *e, Product *p);
 /* Makes factor `vec` of the sum the vector operand, and the other one sca. */
 void product_turn(Product *p, int vec);
 /* Whether p can run in a loop over these axes: it has as many, of the same extents. If so, p goes

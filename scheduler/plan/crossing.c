@@ -57,7 +57,7 @@ bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
     stmt_slots(s, cross_slot, &k);
     for (int i = 0; s->kind == S_LOOP && i < s->loop.carry.n; i++) {
         const LoopCarry *x = &s->loop.carry.p[i]; /* the first iteration reads init as the phi */
-        if (tensor_crosses(fresh, x->init)) fresh_add(fresh, x->phi);
+        if (x->init && tensor_crosses(fresh, x->init)) fresh_add(fresh, x->phi);
     }
     for (int m = 0; m < stmt_nseq(s) && !k.any; m++) {
         const Seq *q = stmt_seq(s, m);
@@ -70,7 +70,10 @@ void fresh_add(Map *fresh, Tensor *t) {
     if (t) map_seti(fresh, (uint64_t)t->id + 1, t);
 }
 
-static void write_tensor(void *user, Tensor *t) { fresh_add(user, t); }
+static void write_tensor(void *user, Tensor *t) {
+    fresh_add(user, t);
+    fresh_add(user, t->table);
+}
 
 void stmt_writes(Map *fresh, const Stmt *s) {
     if (!s->each) stmt_defines(s, write_tensor, NULL, fresh);

@@ -80,6 +80,10 @@ static Mem *mem_new(Planner *q, Tensor *t, MemKind k) {
         m->kind = M_CARRY;
         m->via = t->grow->phi;
     }
+    if (t->table) {
+        m->kind = M_ROWS;
+        m->via = t->table;
+    }
     t->plan = m;
     q->of[t->id].def_loop = q->cur;
     vec_push(q->a, &q->all, t);
@@ -94,7 +98,8 @@ static void use_tensor(Planner *q, Tensor *t, int pos, bool joined) {
         return;
     }
     Mem *m = t->plan;
-    if (m && (m->kind == M_CARRY || m->kind == M_ELEM)) { /* none is shared yet */
+    if (m &&
+        (m->kind == M_CARRY || m->kind == M_ELEM || m->kind == M_ROWS)) { /* none is shared yet */
         use_tensor(q, m->via, pos, false);
         return;
     }
@@ -209,7 +214,12 @@ static void number(Planner *q, Seq *seq) {
             for (int k = 0; k < s->ext.nout; k++)
                 if (!s->ext.out[k]->plan) {
                     bool fixed = static_bytes(s->ext.out[k]) >= 0 && !s->each;
-                    mem_new(q, s->ext.out[k], fixed ? M_STATIC : M_BUMP)->each = s->each;
+                    Mem *m = mem_new(q, s->ext.out[k],
+                                     s->ext.structure ? M_SLOT
+                                     : fixed          ? M_STATIC
+                                                      : M_BUMP);
+                    m->each = s->each;
+                    if (s->ext.structure) m->slot[0] = q->plan.nslot++;
                 }
             break;
         case S_BRANCH:

@@ -15,6 +15,7 @@ typedef enum {
                  more */
     M_CARRY,  /* a loop's next value: one of the two buffers of `via`, its phi */
     M_ELEM,   /* an iteration's part of `via`, a scan output */
+    M_ROWS,   /* rows of `via`, a carried value that is filled row by row: Tensor.row */
     M_RESULT, /* where the function's caller wants result slot[0] */
     M_CALLEE  /* a call's result in memory that the callee took */
 } MemKind;

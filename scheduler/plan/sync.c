@@ -124,7 +124,7 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
         touch_part(x, m->via, write, part, elem);
         return;
     }
-    bool append = t->kind == TK_TE && t->base;
+    bool append = t->kind == TK_TE && (t->base || (m && m->kind == M_ROWS));
     if (append) {
         t = m->via;
         m = mem_of(t);
@@ -363,7 +363,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         k->closes = g && g->spaced && g->room;
         vec_push(x->a, &x->alias, ((Alias){k->phi, k->init}));
         note_bump(x, k->phi);
-        if (!k->inplace) continue;
+        if (!k->inplace || !k->init) continue;
         touch(x, k->init, false, part_whole);
         touch(x, k->phi, true, part_whole);
         s->loop.copies = true;

@@ -40,7 +40,10 @@ static void live_tensor(Dead *d, Tensor *t) {
     if (t->rank_e) live_expr(d, t->rank_e);
     Stmt *s = d->tensor_def[t->id];
     switch (t->kind) {
-    case TK_TE: live_expr(d, t->body); break;
+    case TK_TE:
+        live_expr(d, t->body);
+        if (t->row) live_expr(d, t->row);
+        break;
     case TK_VIEW: live_tensor(d, t->base); break;
     case TK_PHI:
         for (int k = 0; k < s->loop.carry.n; k++)
@@ -173,6 +176,10 @@ static void sweep(Dead *d, Seq *q) {
             int m = 0;
             for (int k = 0; k < s->op.n; k++)
                 if (d->tensor_live[s->op.t[k]->id]) s->op.t[m++] = s->op.t[k];
+            for (int k = 0; k < m; k++) {
+                Tensor *t = s->op.t[k];
+                if (t->table && !d->tensor_live[t->table->id]) t->table = NULL, t->row = NULL;
+            }
             s->op.n = m;
             keep = m > 0;
         }

@@ -63,8 +63,9 @@ static void scan(void *user, Stmt *s) {
 
 /* ---- cost ------------------------------------------------------------------------------------ */
 typedef struct Cost {
-    int arith; /* weighted operations on elements (not on indices) */
-    int index; /* divisions and the like in indices */
+    int arith;                /* weighted operations on elements (not on indices) */
+    int index;                /* divisions and the like in indices */
+    double simple, expensive; /* the same by what they take (cost.h) */
     int loads, nodes;
     bool reduce, select, guard;
 } Cost;
@@ -76,8 +77,11 @@ static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
     int w = e_work(e->op)->weight;
     if (index)
         k->index += w > 1 ? w : 0;
-    else
+    else {
         k->arith += w;
+        k->simple += e_work(e->op)->simple;
+        k->expensive += e_work(e->op)->expensive;
+    }
     k->loads += e->op == E_LOAD;
     k->reduce |= e->op == E_REDUCE;
     k->select |= e->op == E_SELECT;
@@ -112,12 +116,50 @@ typedef struct Sites {
     const Tensor *t;
     Map *seen;
     int n;
-    bool flat, conditional, operand, in_reduce, in_index;
-    Expr *evals; /* evaluations over the user's whole domain, int64 */
+    bool flat, conditional, operand, in_reduce, in_index, repeated;
+    int operands, built; /* loads that are factors of products; of them what kernels can compute */
+    int lazy, inside;    /* conditions around the place, and factors that the kernel computes */
+    Expr *evals;         /* evaluations over the user's whole domain, int64 */
     Expr *domain;
+    const Tensor *user;
     Expr *extent[MAX_RANK * 4]; /* of enclosing reductions */
     int nextent;
 } Sites;
+
+static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool index);
+
+/* The load moves along one axis in each dimension: not along windows. */
+static bool by_axes(const Expr *load) {
+    for (int i = 0; i < load->n; i++)
+        if (load->a[i]->op != E_AXIS && load->a[i]->flags & EF_AXIS) return false;
+    return true;
+}
+
+/* A sum of products. What is in a factor that its kernel computes is evaluated once for each of the
+ * factor's elements. */
+static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
+    Cx *c = s->f->c;
+    Expr *domain = s->domain;
+    SumProduct p;
+    Axis *columns;
+    int built = -1;
+    if (product_of(e, &p) && !s->lazy && !index && s->nextent == e->naxis)
+        built = product_built(c, &p, s->user->rank, s->user->axis, &columns);
+    for (int i = 0; i < 2; i++) {
+        Expr *x = p.factor[i];
+        const bool direct = x->op == E_LOAD && x->t == s->t, inside = i == built && !direct;
+        s->operands += direct;
+        s->built += direct && i == built && by_axes(x);
+        for (int d = 0; inside && d < s->user->rank; d++) {
+            if (d == 0) s->domain = e_int(c, 1);
+            if (e_uses_axis(x, s->user->axis[d])) s->domain = e_mul(c, s->domain, s->user->dim[d]);
+        }
+        s->inside += inside;
+        site_walk(s, x, conditional, true, index);
+        s->inside -= inside;
+        s->domain = domain;
+    }
+}
 
 static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool index) {
     if (!(e->flags & EF_LOAD)) return;
@@ -130,6 +172,7 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
         s->operand |= operand;
         s->in_reduce |= s->nextent > 0;
         s->in_index |= index;
+        s->repeated |= s->nextent > 0 && !operand && !s->inside;
         Expr *n = s->domain;
         for (int i = 0; i < s->nextent; i++) n = e_mul(c, n, s->extent[i]);
         s->evals = e_add(c, s->evals, n);
@@ -139,7 +182,7 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
         for (int i = 0; i < e->naxis && s->nextent < (int)COUNT(s->extent); i++)
             s->extent[s->nextent++] = e->raxis[i]->extent;
         if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
-            for (int i = 0; i < 2; i++) site_walk(s, e->a[0]->a[i], conditional, true, index);
+            product_walk(s, e, conditional, index);
             s->nextent = up;
             return;
         }
@@ -148,10 +191,72 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
         /* The same choice for all elements is no reason to compute a sum elsewhere. */
         bool choice = e->op == E_GUARD || e->op == E_TELL ||
                       (e->op == E_SELECT && (e->a[0]->flags & (EF_AXIS | EF_LOAD)));
-        bool cond = conditional || (choice && i > 0);
+        bool cond = conditional || (choice && i > 0), lazy = i >= e_always(e);
+        s->lazy += lazy;
         site_walk(s, e->a[i], cond, false, index || e->op == E_LOAD);
+        s->lazy -= lazy;
     }
     s->nextent = up;
+}
+
+/* ---- operands of products -------------------------------------------------------------------- */
+/* Whether a load below e, or in what may become part of e, is of rows that only the run knows: its
+ * position is loaded, or counted from a symbol. */
+typedef struct Indirect {
+    Fuse *f;
+    bool found;
+} Indirect;
+static void indirect_load(void *user, Expr *e) {
+    Indirect *k = user;
+    const Fate *of = &k->f->of[e->t->id];
+    for (int i = 0; i < e->n; i++) k->found |= (e->a[i]->flags & (EF_LOAD | EF_SYM)) != 0;
+    if (k->found || !e->t->body || of->pinned) return;
+    const Cost cost = cost_of(k->f, e->t->body);
+    if (!cost.reduce && (of->loads == 1 || !cost.arith))
+        e_each_load(k->f->c, e->t->body, indirect_load, k);
+}
+
+typedef struct OperandWays {
+    const Fuse *f;
+    const Tensor *t;
+    const Cost *k;
+    int groups, loads; /* that have products with it; that read it at their own position */
+    bool built;
+} OperandWays;
+
+/* Computed by all units together, who then wait for each other; or by each of them for itself. */
+static double operand_ns(void *user, double unknown) {
+    const OperandWays *o = user;
+    const Schedule *plan = o->f->p->schedule;
+    const Device *d = plan->device;
+    const Work w = cost_work(o->f->c, o->f->of[o->t->id].stmt, unknown);
+    const double n = w.written / (double)dtype_size(o->t->dtype), bytes = w.read + w.written;
+    double ns = n * (o->k->simple * d->element_ns + o->k->expensive * d->function_ns);
+    if (ns < bytes / device_gbps(d, bytes)) ns = bytes / device_gbps(d, bytes);
+    const double wait = plan->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
+    return o->built ? o->groups * ns + o->loads * ns / plan->units
+                    : ns / plan->units + d->group_ns + wait;
+}
+
+/* Whether the products with t compute it for themselves, rows by rows: what is read through an
+ * index, so that it is not copied first, and sums and the like of such. */
+static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
+    const TensorVec *u = &f->of[t->id].users;
+    OperandWays o = {.f = f, .t = t, .k = k, .loads = s->n - s->built};
+    Indirect indirect = {f, false};
+    if (f->p->schedule->lanes <= 1 || s->operands != s->built || s->conditional || s->in_index ||
+        s->repeated)
+        return false;
+    e_each_load(f->c, t->body, indirect_load, &indirect);
+    if (!indirect.found) return false;
+    for (int i = 0; i < u->n; i++) { /* those over one domain become one group */
+        int j = 0;
+        while (j < i && !(u->p[j]->seq == u->p[i]->seq && same_dims(u->p[j], u->p[i]))) j++;
+        o.groups += j == i;
+    }
+    double shared = cost_over_sizes(operand_ns, &o);
+    o.built = true;
+    return decide(f->p, X_OPERAND, f->of[t->id].stmt, shared, cost_over_sizes(operand_ns, &o));
 }
 
 static bool should_fuse(Fuse *f, Tensor *t) {
@@ -167,6 +272,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         int before = s.n;
         s.seen = map_new(f->a);
         s.domain = tensor_count(c, x);
+        s.user = x;
         site_walk(&s, x->body, false, false, false);
         if (s.flat) return false;
         one_seq &= x->seq == t->seq;
@@ -179,9 +285,8 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         return one_seq && !s.conditional && !s.in_reduce && !s.in_index &&
                e_at_most(c, s.evals, have);
     }
-    if (s.operand) { /* the operand of a product: only if it stays a plain load */
-        if (t->body->op != E_LOAD || k.index || k.loads > 1) return false;
-    }
+    if (s.operand && (t->body->op != E_LOAD || k.index || k.loads > 1))
+        return !deeper && operand_pays(f, t, &s, &k); /* it does not stay a plain load */
     if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
     if (e_at_most(c, s.evals, have)) return true;
@@ -266,7 +371,8 @@ static bool joins(Fuse *f, Stmt *g, Stmt *s) {
                         .t = g->op.t[i],
                         .seen = map_new(f->a),
                         .evals = e_int(f->c, 0),
-                        .domain = e_int(f->c, 1)};
+                        .domain = e_int(f->c, 1),
+                        .user = b};
             site_walk(&st, b->body, false, false, false);
             if (st.in_reduce) return false;
         }

@@ -4,7 +4,7 @@
  * elements differs from the carried value only where i_a is u. When nothing else in the loop reads
  * the old value, the loop keeps one buffer and the group computes only that part of it, instead of
  * copying the tensor in each iteration. A sequence into which each iteration inserts is kept in one
- * buffer, too, and so is a value that only grows (grow.c). */
+ * buffer, too, and so is a value that only grows (grow.c) or that is filled row by row. */
 #include "utask/extern.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
@@ -90,12 +90,47 @@ static void try_push(Program *p, Stmt *loop, LoopCarry *k) {
     }
 }
 
+/* Takes t out of its group, which is in q. */
+static void remove_member(Seq *q, const Tensor *t) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        int n = 0;
+        for (int m = 0; s->kind == S_OP && m < s->op.n; m++)
+            if (s->op.t[m] != t) s->op.t[n++] = s->op.t[m];
+        if (s->kind != S_OP || n == s->op.n) continue;
+        s->op.n = n;
+        if (n) return;
+        memmove(q->s.p + i, q->s.p + i + 1, sizeof *q->s.p * (size_t)(q->s.n - i - 1));
+        q->s.n--;
+        return;
+    }
+}
+
+/* What is filled row by row: its rows lie in it already, so the next value is computed nowhere, and
+ * there is nothing to begin with. */
+static void fill_rows(Program *p, Stmt *loop, LoopCarry *k) {
+    Cx *c = p->cx;
+    Tensor *t = k->next;
+    remove_member(t->seq, t);
+    remove_member(k->init->seq, k->init);
+    k->init = NULL;
+    k->inplace = true;
+    Expr *at[MAX_RANK] = {e_int(c, 0)};
+    t->axis[0] = axis_new(c, e_int(c, 0));
+    t->body = e_num(c, t->dtype, 0);
+    Stmt *s = stmt_op(c, t, loop->path);
+    s->op.at = arena_memdup(c->a, at, sizeof at);
+    vec_push(c->a, &loop->loop.body->s, s);
+}
+
 static void try_loop(void *user, Seq *q, int *at) {
     Program *p = user;
     Stmt *s = q->s.p[*at];
     for (int k = 0; s->kind == S_LOOP && k < s->loop.carry.n; k++) {
         LoopCarry *c = &s->loop.carry.p[k];
-        if (c->phi->blob)
+        if (c->rows)
+            fill_rows(p, s, c);
+        else if (c->phi->blob)
             try_push(p, s, c);
         else if (!grow_in_place(p, s, c))
             try_carry(p, s, c);

@@ -8,13 +8,14 @@
     >>> session(np.array([1, -2], np.float32))          # by position, or x=…
     array([-1.,  2.], dtype=float32)
 
-compile() and load() make a Library, Library.session() a Session, which runs it. Modules on top:
-braid.onnxruntime (InferenceSession), braid.torch (compile, the backend "braid").
+compile() and load() make a Library, Library.session() a Session, which runs it. braid.trees has what models over trees take.
+Modules on top: braid.onnxruntime (InferenceSession), braid.torch (compile, the backend "braid").
 """
+from . import trees
 from ._braid import (CancelledError, DeviceTensor, Error, FileError, InputError, ModelError, OutOfMemoryError, RunError,
                      Session, UnsupportedError, UsageError, __version__)
 from ._library import IO, Library
 from ._load import compile, load  # noqa: A004: the name of the command
 
 __all__ = ["CancelledError", "DeviceTensor", "Error", "FileError", "IO", "InputError", "Library", "ModelError",
-           "OutOfMemoryError", "RunError", "Session", "UnsupportedError", "UsageError", "__version__", "compile", "load"]
+           "OutOfMemoryError", "RunError", "Session", "UnsupportedError", "UsageError", "__version__", "compile", "load", "trees"]

@@ -67,13 +67,13 @@ class Documentation(unittest.TestCase):
             try:
                 names = {"model": source(NEG), "np": np, "braid": braid}
                 tried = 0
-                for module in (braid, _library, _load):
+                for module in (braid, _library, _load, braid.trees):
                     failed, n = doctest.testmod(module, extraglobs=names)
                     self.assertEqual(failed, 0)
                     tried += n
             finally:
                 os.chdir(folder)
-        self.assertGreaterEqual(tried, 12)
+        self.assertGreaterEqual(tried, 26)
 
     def test_help(self):
         for thing, words in ((braid.compile, ("target:", "scan:", "carry:")), (braid.Session, ("out:", "step(", "run(")),

@@ -14,6 +14,7 @@
 
 #include "codegen/compile.h"
 #include "include/braid.h"
+#include "include/braid_trees.h"
 
 static _Thread_local long countdown; /* allocations until one fails; 0: none does */
 
@@ -171,8 +172,39 @@ static void test_values(void **state) {
     remove(path);
 }
 
+/* Forests. */
+static braid_status forests(const char *text, braid_error *e) {
+    const int64_t edge[] = {0, 1, 2, 1}; /* not by rising numbers: cycles are looked for */
+    int64_t a[8], b[8], levels;
+    braid_forest *f[3] = {0};
+    braid_status st = braid_forest_from_edges(edge, 2, 3, &f[0], e);
+    if (!st) st = braid_forest_from_text(text, strlen(text), true, &f[1], e);
+    if (!st) st = braid_forest_concatenate((const braid_forest *const *)f, 2, &f[2], e);
+    if (!st) st = braid_forest_parents(f[2], a, e);
+    if (!st) st = braid_forest_levels(f[2], a, b, &levels, e);
+    if (!st) assert_int_equal(levels, 2);
+    for (int i = 0; i < 3; i++) braid_forest_free(f[i]);
+    return st;
+}
+static void test_forests(void **state) {
+    (void)state;
+    braid_error e = {0};
+    long k = 1;
+    for (;; k++) {
+        countdown = k;
+        braid_status st = forests("(1 (2 a) (3 b))", &e);
+        bool reached = countdown == 0;
+        countdown = 0;
+        assert_int_equal(st, reached ? BRAID_MEMORY : BRAID_OK);
+        if (!reached) break;
+        assert_string_equal(e.message, "out of memory for a forest");
+    }
+    assert_true(k > 10);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forests),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_interpret),
         cmocka_unit_test(test_emit),

@@ -27,8 +27,36 @@ static void bind_outer(Group *g, const Contraction *k, bool open) {
 static void open_blocks(Group *g, const Contraction *k) {
     Fn *f = &g->f;
     fn_open(f, "for (int64_t first = %s; first < %s; first += %d) {", group_from(g, k->m),
-            group_to(g, k->m), ROW_BLOCK);
-    fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK, group_to(g, k->m));
+            group_to(g, k->m), k->job);
+    fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", k->job, group_to(g, k->m));
+}
+
+/* Computes the job's rows of operand n into "an". */
+static void build_operand(Group *g, const Contraction *k, int n) {
+    const Built *o = &k->operand[n];
+    Fn *f = &g->f;
+    const Scope out = fn_here(f);
+    const char *at = "";
+    fn_count(f, o->value);
+    fn_line(f, "float a%d[%lld] __attribute__((aligned(64)));", n,
+            (long long)(o->length * (o->rows ? k->job : 1)));
+    if (o->rows) {
+        fn_open(f, "for (int64_t row = first; row < end; row++) {");
+        fn_bind(f, e_axis(f->c, k->m), "row");
+        at = arena_printf(f->a, "(row - first) * %lld + ", (long long)o->length);
+    }
+    for (int i = 0; i < o->nraxis; i++) {
+        const char *x = arena_printf(f->a, "x%d", i);
+        if (!e_uses_axis(o->at, o->raxis[i])) continue;
+        fn_hoist(f, o->value, o->nraxis - i, o->raxis + i);
+        if (i == o->nraxis - 1 && !fn_guarded(f, o->value)) fn_line(f, "BK_SIMD");
+        fn_open(f, "for (int64_t %s = 0; %s < %s; %s++) {", x, x, fn_expr(f, o->raxis[i]->extent),
+                x);
+        fn_bind(f, e_axis(f->c, o->raxis[i]), x);
+    }
+    const char *value = fn_expr(f, o->value);
+    fn_line(f, "a%d[%s%s] = %s;", n, at, fn_expr(f, o->at), value);
+    fn_close(f, out);
 }
 
 /* Opens the loop over tiles of this unit's range of lanes. Returns the condition for going
@@ -37,7 +65,7 @@ static const char *open_tiles(Group *g, const Contraction *k) {
     Fn *f = &g->f;
     bool split = k->v == g->k->split;
     const char *from = group_from(g, k->v), *to = group_to(g, k->v);
-    const char *block = arena_printf(f->a, "first / %d", ROW_BLOCK), *back = NULL;
+    const char *block = arena_printf(f->a, "first / %d", k->job), *back = NULL;
     if (k->turn_calls)
         back = k->turn_blocks ? arena_printf(f->a, "(turn + %s) & 1", block) : "turn & 1";
     else if (k->turn_blocks)
@@ -192,6 +220,7 @@ void group_contraction(Group *g) {
     const Scope out = fn_here(f);
     bind_outer(g, k, true);
     if (k->m) open_blocks(g, k);
+    for (int i = 0; i < k->noperand; i++) build_operand(g, k, i);
     const char *back = open_tiles(g, k);
     if (k->tails)
         fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",

@@ -57,6 +57,15 @@ const char *micro_base(Micro *u, Expr *load, Expr *flat) {
     return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
 }
 
+/* Address of the scalar operand at the tile's first row. */
+static const char *scalar_base(Micro *u, const Product *q) {
+    const Contraction *k = u->k;
+    const Built *o = &k->operand[q->operand];
+    if (!q->columns) return micro_base(u, q->sca, q->sca_flat);
+    if (!o->rows) return arena_printf(u->g->em->a, "a%d", q->operand);
+    return arena_printf(u->g->em->a, "a%d + (m0 - first) * %lld", q->operand, (long long)o->length);
+}
+
 /* Parameters: sums, panels, operands that are not packed, scalar operands. */
 static void parameters(Micro *u) {
     const Contraction *k = u->k;
@@ -88,7 +97,7 @@ static void parameters(Micro *u) {
         if (*s < u->nsca) continue;
         u->sca[u->nsca++] = q;
         sb_printf(p, ", const %s *restrict a%d", c_store(q->sca->dtype), *s);
-        sb_printf(a, ", %s", micro_base(u, q->sca, q->sca_flat));
+        sb_printf(a, ", %s", scalar_base(u, q));
     }
     if (u->tail) {
         sb_puts(p, ", int64_t lanes");

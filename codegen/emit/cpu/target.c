@@ -13,6 +13,7 @@ const Target cpu_target = {
     .outlined = "static __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
     .kernel = "BK_KERNEL void",
+    .inside = "static __attribute__((noinline))",
     .main = "static int",
     .group = {[KERNEL_LOOPS] = group_loops,
               [KERNEL_LANES] = group_lanes,

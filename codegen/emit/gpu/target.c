@@ -145,6 +145,7 @@ const Target gpu_target = {
     .outlined = "static __device__ __noinline__ void",
     .recursive = "static __device__ __noinline__ int",
     .kernel = "static __device__ __forceinline__ void",
+    .inside = "static __device__ __noinline__",
     .main = "static __device__ __forceinline__ int",
     .strict = true,
     .group = {[KERNEL_DOTS] = group_dots, [KERNEL_THREADS] = group_threads},

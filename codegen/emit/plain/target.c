@@ -12,6 +12,7 @@ const Target plain_target = {
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
+    .inside = "static __attribute__((noinline))",
     .main = "static int",
     .group = {[KERNEL_LOOPS] = group_loops},
     .recursion = emit_functions,

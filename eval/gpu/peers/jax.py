@@ -14,7 +14,7 @@ IN_GRAPHS = "JAX, jit, loops in CUDA graphs"
 XLA = {"xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUDNN,CONDITIONAL,WHILE"}
 NAMES = {"jit": "JAX, jit", f"jit, unrolled by {base.UNROLL}": f"JAX, jit, unrolled by {base.UNROLL}",
          "jit, a loop over nodes": "JAX, jit"}
-FORMS = {kind: {**{NAMES[form]: (form, None) for form in forms}, IN_GRAPHS: (next(iter(forms)), XLA)}
+FORMS = {kind: {**{NAMES[form]: (form, None) for form in forms if form in NAMES}, IN_GRAPHS: (next(iter(forms)), XLA)}
          for kind, forms in base.FORMS.items()}
 NODE_BY_NODE = base.NODE_BY_NODE
 fetch = base.fetch

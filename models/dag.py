@@ -1,0 +1,172 @@
+"""DAG-RNN: a network over a directed acyclic graph as a recursive function over predecessors.
+
+    h_v = tanh(U·x_v + W·Σ h_u + b), the sum over the predecessors u of v
+
+Nodes that several others need are computed for each of them by the recursion as it is written; the
+paths to the last node of a grid of R × C are C(R + C − 2, R − 1).
+graph    "grid": rows × columns nodes, edges to the right and down, the root is the last node
+         "random": length nodes in any order, up to three predecessors each; all sinks are roots
+         "diamond": length nodes, each needs the one before it twice; the root is the last node
+form     "recursive": predecessors in CSR form, a Loop over them with the call inside
+         "fixed": an array for each of two predecessors, −1 where there is none, and a branch for each
+         "levels": the same written without recursion, see models/levels.py
+batch    graphs, all in one numbering
+length   nodes of a random graph or of a diamond
+"""
+import numpy as np
+
+from . import levels
+from .common import F, Graph, I, narrow, normal, uniform, wide
+
+CASES = {
+    "dagrnn": dict(graph="grid"),
+    "dagrnn_fixed": dict(graph="grid", form="fixed"),
+    "dagrnn_random": dict(graph="random"),
+    "dagrnn_diamond": dict(graph="diamond", form="fixed"),
+    "dagrnn_levels": dict(graph="grid", form="levels"),
+    "dagrnn_random_levels": dict(graph="random", form="levels"),
+}
+SMALL = dict(batch=2, rows=3, columns=4, length=10, hidden=8)
+FORMS = {"recursive": ("begin", "predecessor"), "fixed": ("first", "second"),
+         "levels": ("predecessors", "begin")}
+
+
+def predecessors(graph, rows, columns, length, rng):
+    """The predecessors of each node of a graph."""
+    if graph == "grid":
+        return [[v - columns] * (v >= columns) + [v - 1] * (v % columns > 0)
+                for v in range(rows * columns)]
+    if graph == "diamond":
+        return [[v - 1] * 2 if v else [] for v in range(length)]
+    if graph != "random":
+        raise ValueError(f"no graph {graph}; there are grid, random, diamond")
+    name = rng.permutation(length)  # so that numbers say nothing about the order
+    found = [[] for _ in name]
+    for at in range(1, length):
+        some = rng.choice(at, int(rng.integers(0, min(3, at) + 1)), replace=False)
+        found[name[at]] = [int(name[u]) for u in some]
+    return found
+
+
+def graphs(graph, rows, columns, batch, length, seed):
+    """The predecessors of the nodes of all graphs, and the roots."""
+    rng = np.random.default_rng(seed + 1)
+    nodes, roots = [], []
+    for _ in range(batch):
+        first = len(nodes)
+        found = predecessors(graph, rows, columns, length, rng)
+        nodes += [[first + u for u in us] for us in found]
+        needed = {u for us in found for u in us}
+        roots += [first + v for v in range(len(found)) if v not in needed]
+    return nodes, np.asarray(roots, np.int64)
+
+
+def weights(hidden, seed, **_):
+    r = np.random.default_rng(seed)
+    return {"U": uniform(r, hidden, hidden), "W": uniform(r, hidden, hidden),
+            "b": uniform(r, hidden)}
+
+
+def inputs(graph, rows, columns, batch, length, hidden, form, seed, **_):
+    nodes, roots = graphs(graph, rows, columns, batch, length, seed)
+    x = normal(np.random.default_rng(seed + 2), len(nodes), hidden)
+    most = 3 if graph == "random" else 2
+    if form == "recursive":
+        begin = np.cumsum([0] + [len(us) for us in nodes])
+        return {"x": x, "begin": begin, "predecessor": np.asarray([u for us in nodes for u in us], np.int64),
+                "roots": roots}
+    if form == "fixed":
+        if most > 2:
+            raise ValueError("the form fixed is for graphs with two predecessors at most")
+        first, second = np.asarray([us + [-1] * (2 - len(us)) for us in nodes], np.int64).T.copy()
+        return {"x": x, "first": first, "second": second, "roots": roots}
+    order, place, sources, begin = levels.number(nodes)
+    padded = [[1 + place[u] for u in nodes[v]] + [0] * (most - len(nodes[v])) for v in order[sources:]]
+    return {"x": x[order], "predecessors": np.asarray(padded, np.int64).reshape(-1, most), "begin": begin,
+            "roots": 1 + place[roots]}
+
+
+def reference(x, w, graph, rows, columns, batch, length, hidden, seed, **_):
+    nodes, roots = graphs(graph, rows, columns, batch, length, seed)
+    a = wide({**w, "x": normal(np.random.default_rng(seed + 2), len(nodes), hidden)})
+    h = {}
+    for v in levels.postorder(nodes, roots.tolist()):
+        total = sum((h[u] for u in nodes[v]), np.zeros((1, hidden)))
+        h[v] = np.tanh(a["x"][v][None] @ a["U"] + total @ a["W"] + a["b"])
+    results = [h[root] for root in roots]
+    return narrow(results[0] if batch == 1 and graph != "random" else np.stack(results))
+
+
+def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", form="recursive",
+           seed=0):
+    if form not in FORMS:
+        raise ValueError(f"no form {form}; there are {', '.join(FORMS)}")
+    g = Graph("dagrnn")
+    one_root = batch == 1 and graph != "random"
+    row, values = F(1, hidden), weights(hidden, seed)
+    if form == "levels":
+        return export_levels(g, graph, hidden, one_root, values)
+    types = {"begin": I("nodes_and_one"), "predecessor": I("edges")}
+    names = [g.input("x", F("nodes", hidden))]
+    names += [g.input(k, types.get(k, I("nodes"))) for k in FORMS[form]]
+    roots = g.input("roots", I(1 if one_root else "roots"))
+    names += g.weights(values)
+
+    def total(g, v, a, of):
+        """The sum over predecessors; of(g, u) is the state of one."""
+        zero = g.const(np.zeros((1, hidden), np.float32))
+        if form == "fixed":
+            u = [g.Gather(a[k], v, axis=0) for k in ("first", "second")]
+            return g.Add(*(g.branch(g.Less(one, 0), lambda g: [zero], lambda g, one=one: [of(g, one)],
+                                    name="predecessor")[0] for one in u))
+        first = g.Gather(a["begin"], v, axis=0)
+        count = g.Sub(g.Gather(a["begin"], g.Add(v, 1), axis=0), first)
+
+        def step(g, i, so_far):
+            u = g.Gather(a["predecessor"], g.Add(first, i), axis=0)
+            return [g.Add(so_far, of(g, u))], []
+
+        return g.loop(count, {"total": (zero, row)}, step, name="predecessors")[0]
+
+    def body(g, v, *rest):
+        a = dict(zip(names, rest))
+        own = g.MatMul(g.Gather(a["x"], g.Unsqueeze(v, [0]), axis=0), a["U"])
+        others = total(g, v, a, lambda g, u: g.invoke("dagrnn", u, *rest))
+        return [g.Tanh(g.Add(g.Add(own, g.MatMul(others, a["W"])), a["b"]))]
+
+    g.function("dagrnn", ["v", *names], body)
+
+    def call(g, at):
+        return g.invoke("dagrnn", g.Gather(roots, at, axis=0), *names)
+
+    if one_root:
+        g.output(g.Identity(call(g, 0), out="h"), row)
+    else:
+        h, = g.loop(g.Size(roots), {}, lambda g, i: ([], [call(g, i)]), name="roots")
+        g.output(g.Identity(h, out="h"), F("roots", 1, hidden))
+    return g.model()
+
+
+def export_levels(g, graph, hidden, one_root, values):
+    """Row 0 of the states is zero and stands for predecessors that are not there."""
+    most = 3 if graph == "random" else 2
+    x = g.input("x", F("nodes", hidden))
+    predecessors = g.input("predecessors", I("inner", most))
+    begin = levels.begin_input(g)
+    roots = g.input("roots", I(1 if one_root else "roots"))
+    w = g.weights(values)
+    own = g.Add(g.MatMul(x, w["U"]), w["b"])
+    nodes = g.Shape(own, end=1)
+    sources = g.Sub(nodes, g.Shape(predecessors, end=1))
+    first = g.Concat(g.const(np.zeros((1, hidden), np.float32)), g.Tanh(g.Slice(own, [0], sources, [0])), axis=0)
+    own = g.Slice(own, sources, nodes, [0])
+
+    def step(g, of_level, h):
+        of_nodes = g.ReduceSum(g.Gather(h, of_level(predecessors), axis=0), [1], keepdims=0)
+        return [g.Tanh(g.Add(of_level(own), g.MatMul(of_nodes, w["W"])))]
+
+    h, = levels.loop(g, begin, {"h": first}, hidden, step)
+    h = g.Gather(h, roots, axis=0)
+    g.output(g.Identity(h if one_root else g.Unsqueeze(h, [1]), out="h"),
+             F(1, hidden) if one_root else F("roots", 1, hidden))
+    return g.model()
