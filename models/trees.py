@@ -8,6 +8,8 @@ import itertools
 import os
 import sys
 
+import numpy as np
+
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 

@@ -410,69 +410,20 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
 }
 
 /* ---- whether it pays ------------------------------------------------------------------------- */
-typedef struct Shared { /* what all activations read from the same memory */
-    Cx *c;
-    const Func *f;
-    double bytes;
-    Map *seen;
-} Shared;
-
-static void shared_load(void *user, Expr *e) {
-    Shared *k = user;
-    const Tensor *t = tensor_root(e->t);
-    bool own = t->kind != TK_CONST && t->kind != TK_INPUT && seq_inside(t->seq, k->f->body);
-    if (!own && map_add(k->seen, (uint64_t)t->id + 1)) k->bytes += cost_bytes(t);
-}
-
-/* Collects the operands of sums of products in e: each activation reads all of them. */
-static void shared_operands(Shared *k, Expr *e) {
-    if (!(e->flags & EF_REDUCE)) return;
-    if (is_sum_of_products(e)) e_each_load(k->c, e->a[0], shared_load, k);
-    for (int i = 0; i < e->n; i++) shared_operands(k, e->a[i]);
-}
-
-static void shared_stmt(void *user, Stmt *s) {
-    Shared *k = user;
-    k->seen = map_new(k->c->a);
-    if (s->kind == S_OP) shared_operands(k, s->op.t[0]->body);
-}
-
-/* Time saved per activation of q when `rows` activations read their shared operands once. A branch
- * counts as the mean of its arms. */
-static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double gbps) {
-    const Device *d = b->r.p->schedule->device;
-    int units = b->r.p->schedule->units;
-    double ns = 0;
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++)
-            ns += saved_ns(b, f, s->br.arm[m], rows, gbps) / 2;
-        Shared k = {.c = b->r.c, .f = f};
-        shared_stmt(&k, s);
-        if (k.bytes == 0) continue;
-        double flops = cost_work(b->r.c, s, COST_UNKNOWN).flops / d->gflops / units,
-               bytes = k.bytes / gbps / units;
-        if (bytes > flops) ns += bytes - (bytes / rows > flops ? bytes / rows : flops);
-    }
-    return ns;
-}
-
 /* Batching reads what the rows of a depth share once instead of once per row. The number of rows
  * per depth is not known: it is taken to be the number of calls that an activation makes. */
 static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->r.p->schedule->device;
     const Func *f = s->call.f;
     int units = b->r.p->schedule->units;
-    Shared k = {.c = b->r.c, .f = f};
-    seq_each(f->body, shared_stmt, &k);
-    double one = cost_seq_ns(b->r.p, f->body, units), gbps = device_gbps(d, k.bytes / units);
+    const RowsCost k = rows_cost(b->r.p, f, rows);
     /* Units synchronize about three times per depth instead of once per activation; results are
      * copied once more. */
     double more = 4 * d->group_ns / rows +
                   (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
     for (int i = 0; i < f->nout; i++)
         more += 2 * cost_bytes(f->out[i]) / d->level[LEVEL_CORE].read_gbps / units;
-    return decide(b->r.p, X_BATCH, s, one, one - saved_ns(b, f, f->body, rows, gbps) + more);
+    return decide(b->r.p, X_BATCH, s, k.one_ns, k.one_ns - k.saved_ns + more);
 }
 
 static void try_call(void *user, Seq *q, int *at) {

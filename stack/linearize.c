@@ -559,6 +559,27 @@ static void collect(Calls *k, Seq *q) {
     }
 }
 
+/* The number of rows of a height is not known: it is taken to be twice the number of calls that an
+ * activation makes (batches of a depth: once, for leaves of other depths wait), and four times that
+ * for several roots. */
+#define LINEARIZED_NS 12 /* of a node, by the linearizer */
+#define CALL_NS 20       /* of an activation, besides its body */
+static bool worth(Program *p, const Structure *k, const Stmt *s) {
+    const Device *d = p->schedule->device;
+    int calls = 1;
+    for (int i = 0; i < k->nclass; i++) {
+        const Class *c = k->cls[i];
+        int n = c->nchild;
+        for (int m = 0; m < c->nloop; m++) n += 4 * c->loop[m].nchild;
+        if (n > calls) calls = n;
+    }
+    const int rows = (calls > 1 ? 2 * calls : 1) * (k->naround ? 4 : 1);
+    const RowsCost one = rows_cost(p, s->call.f, rows);
+    const double barrier = p->schedule->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
+    return decide(p, X_LINEARIZE, s, one.one_ns + CALL_NS + barrier,
+                  one.one_ns - one.saved_ns + LINEARIZED_NS + (2 * d->group_ns + barrier) / rows);
+}
+
 static void remark(Program *p, const Stmt *s, const char *what, const char *why) {
     vec_push(
         p->cx->a, &p->schedule->remarks,
@@ -575,7 +596,7 @@ void pass_linearize(Program *p) {
         if (!x)
             remark(p, s, "the activations",
                    arena_printf(k.a, " cannot be numbered ahead (linearize): %s", why));
-        else if (decide(p, X_LINEARIZE, s, 2, 1)) {
+        else if (worth(p, x, s)) {
             remark(p, s, "activations", " with equal parameters are computed once (linearize)");
             linearize(p, x, k.seq.p[i], s);
         }

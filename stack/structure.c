@@ -216,14 +216,14 @@ void structure_walk(const Structure *k, const Class *c, void (*f)(void *user, St
     follow(&w, k->func[c->func]->body);
 }
 
-typedef struct Count {
+typedef struct ColumnCount {
     Structure *k;
     Class *c;
     Arena *a;
     Children *in;
-} Count;
+} ColumnCount;
 
-static void count_column(const Count *x, bool child) {
+static void count_column(const ColumnCount *x, bool child) {
     ++*(x->in ? &x->in->columns : &x->c->columns);
     if (child) {
         ++*(x->in ? &x->in->nchild : &x->c->nchild);
@@ -232,7 +232,7 @@ static void count_column(const Count *x, bool child) {
 }
 
 static void count_stmt(void *user, Stmt *s, int arm) {
-    Count *x = user;
+    ColumnCount *x = user;
     Class *c = x->c;
     if (s->kind == S_LET && x->k->column[s->let.sym->id]) count_column(x, false);
     if (s->kind == S_CALL) count_column(x, true);
@@ -263,7 +263,7 @@ static bool class_new(Find *x, int func, const Path *w) {
     c->loop = NEWN(x->a, Children, loops + 1);
     for (int i = 0; i < k->func[func]->nsym; i++)
         c->columns += k->column[k->func[func]->sym[i]->id];
-    Count n = {k, c, x->a, NULL};
+    ColumnCount n = {k, c, x->a, NULL};
     structure_walk(k, c, count_stmt, &n);
     return true;
 }
@@ -332,18 +332,18 @@ static void read_seq(Find *x, Visit *v, const Seq *q) {
 }
 
 /* ---- roots ----------------------------------------------------------------------------------- */
-typedef struct Inner { /* whether what functions use from outside is visible in `outer` */
+typedef struct Seen { /* whether what functions use from outside is visible in `outer` */
     const Stmt *root;
     const Seq *outer;
     bool ok;
-} Inner;
+} Seen;
 
 static bool in_functions(const Stmt *root, const Seq *q) {
     for (; q; q = q->parent)
         if (q->owner == root) return true;
     return false;
 }
-static void seen_from(Inner *k, const Seq *q) {
+static void seen_from(Seen *k, const Seq *q) {
     if (q && !in_functions(k->root, q)) k->ok &= seq_inside(k->outer, q);
 }
 static void use_tensor(void *user, Tensor *t) {
@@ -352,7 +352,7 @@ static void use_tensor(void *user, Tensor *t) {
 static void use_sym(void *user, Sym *s) { seen_from(user, s->scope); }
 
 static bool visible_from(Cx *c, const Stmt *root, const Seq *outer) {
-    Inner k = {root, outer, true};
+    Seen k = {root, outer, true};
     Visit v = visit_new(c, use_tensor, use_sym, &k);
     for (int i = 0; i < root->call.nfunc; i++) visit_seq(&v, root->call.func[i]->body);
     return k.ok;

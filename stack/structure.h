@@ -56,12 +56,13 @@ typedef struct Structure {
     Func **func;
     int nclass, nloop;
     Class *cls[CLASSES_MAX];
-    /* Loops around the root call, outermost first, that the roots are counted along, and what stands
-     * in each before the next one or the call: copies, for passes change these statements. */
+    /* Loops around the root call, outermost first, that the roots are counted along, and what
+     * stands in each before the next one or the call: copies, for passes change these statements.
+     */
     int naround;
     Stmt **around;
     StmtVec *before;
-    Stmt *call; /* a copy of `root` */
+    Stmt *call;   /* a copy of `root` */
     bool *sym;    /* by id: the linearizer computes it */
     bool *column; /* by id: … and leaves it in a column, for what is computed on tensors */
     int nid;      /* ids are below */

@@ -3,24 +3,24 @@
 #include "codegen/emit/emit_tree.h"
 #include "stack/structure.h"
 
-typedef struct Walk {
+typedef struct Opener {
     Emit *em;
     Fn f;
     const Structure *k;
     int id;
-} Walk;
+} Opener;
 
 /* ---- names ----------------------------------------------------------------------------------- */
 static const char *walk_tensor(Fn *f, Tensor *t) {
     return arena_printf(f->a, "from->t%d", tensor_root(t)->id);
 }
 static const char *walk_symbol(Fn *f, Sym *s) {
-    const Walk *x = f->user;
+    const Opener *x = f->user;
     if (x->k->sym[s->id]) return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
     return arena_printf(f->a, "((%s)from->s%d)", c_type(s->dtype), s->id);
 }
 
-static const char *text_of(Walk *x, Expr *e) {
+static const char *text_of(Opener *x, Expr *e) {
     const int mark = x->f.bound.n;
     if (!e->pure) {
         x->f.uses = map_new(x->f.a);
@@ -30,9 +30,9 @@ static const char *text_of(Walk *x, Expr *e) {
     x->f.bound.n = mark;
     return s;
 }
-static const char *name_of(Walk *x, Sym *s) { return walk_symbol(&x->f, s); }
+static const char *name_of(Opener *x, Sym *s) { return walk_symbol(&x->f, s); }
 
-static Fn walk_fn(Walk *x, Sb *out) {
+static Fn walk_fn(Opener *x, Sb *out) {
     return (Fn){.em = x->em,
                 .c = x->em->c,
                 .a = x->em->a,
@@ -45,7 +45,7 @@ static Fn walk_fn(Walk *x, Sb *out) {
 }
 
 /* ---- opening a node -------------------------------------------------------------------------- */
-static void put_value(Walk *x, Sym *s) {
+static void put_value(Opener *x, Sym *s) {
     if (x->k->column[s->id]) fn_line(&x->f, "bk_value(s, (int64_t)%s);", name_of(x, s));
 }
 
@@ -55,7 +55,7 @@ static int func_number(const Structure *k, const Func *f) {
     return i;
 }
 
-static void put_child(Walk *x, const Stmt *s) {
+static void put_child(Opener *x, const Stmt *s) {
     Fn *f = &x->f;
     const Func *g = s->call.f;
     const Scope here = fn_open(f, "{ /* %s */", emit_comment(x->em, s->path));
@@ -67,7 +67,7 @@ static void put_child(Walk *x, const Stmt *s) {
     fn_close(f, here);
 }
 
-static void put_check(Walk *x, const Stmt *s) {
+static void put_check(Opener *x, const Stmt *s) {
     Fn *f = &x->f;
     const Scope here = fn_open(f, "if (!%s) {", text_of(x, s->check.cond));
     fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
@@ -75,7 +75,7 @@ static void put_check(Walk *x, const Stmt *s) {
     fn_close(f, here);
 }
 
-static void put_let(Walk *x, const Stmt *s) {
+static void put_let(Opener *x, const Stmt *s) {
     if (!x->k->sym[s->let.sym->id]) return;
     const char *v = text_of(x, s->let.e);
     fn_line(&x->f, "const %s %s = %s;", c_type(s->let.sym->dtype), name_of(x, s->let.sym), v);
@@ -84,7 +84,7 @@ static void put_let(Walk *x, const Stmt *s) {
 }
 
 /* Opens loop s, which makes as many iterations as the model's. */
-static Scope loop_open(Walk *x, const Stmt *s, const char *times) {
+static Scope loop_open(Opener *x, const Stmt *s, const char *times) {
     Fn *f = &x->f;
     for (int i = 0; i < s->loop.syms.n; i++) {
         const LoopSym *y = &s->loop.syms.p[i];
@@ -104,7 +104,7 @@ static Scope loop_open(Walk *x, const Stmt *s, const char *times) {
     fn_end(f);
     return here;
 }
-static void loop_close(Walk *x, const Stmt *s, Scope here) {
+static void loop_close(Opener *x, const Stmt *s, Scope here) {
     Fn *f = &x->f;
     for (int i = 0; i < s->loop.syms.n; i++) {
         const LoopSym *y = &s->loop.syms.p[i];
@@ -118,9 +118,9 @@ static void loop_close(Walk *x, const Stmt *s, Scope here) {
     fn_close(f, here);
 }
 
-static void put_seq(Walk *x, const Seq *q);
+static void put_seq(Opener *x, const Seq *q);
 
-static void put_loop(Walk *x, const Stmt *s) {
+static void put_loop(Opener *x, const Stmt *s) {
     Fn *f = &x->f;
     const char *times = arena_printf(f->a, "n%d", s->loop.iter->id);
     fn_line(f, "const int64_t %s = bk_maxi(%s, 0);", times, text_of(x, s->loop.trips));
@@ -130,7 +130,7 @@ static void put_loop(Walk *x, const Stmt *s) {
     loop_close(x, s, here);
 }
 
-static void put_branch(Walk *x, const Stmt *s) {
+static void put_branch(Opener *x, const Stmt *s) {
     Fn *f = &x->f;
     const char *cond = text_of(x, s->br.cond);
     for (int i = 0; i < s->br.syms.n; i++) {
@@ -153,7 +153,7 @@ static void put_branch(Walk *x, const Stmt *s) {
     for (int i = 0; i < s->br.syms.n; i++) put_value(x, s->br.syms.p[i].sym);
 }
 
-static void put_seq(Walk *x, const Seq *q) {
+static void put_seq(Opener *x, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         switch (s->kind) {
@@ -170,7 +170,7 @@ static void put_seq(Walk *x, const Seq *q) {
 }
 
 /* The calls of the roots, as of a node. */
-static void put_roots(Walk *x, int depth) {
+static void put_roots(Opener *x, int depth) {
     const Structure *k = x->k;
     if (depth == k->naround) {
         put_child(x, k->call);
@@ -189,7 +189,7 @@ static void put_roots(Walk *x, int depth) {
     loop_close(x, l, here);
 }
 
-static void put_func(Walk *x, int i) {
+static void put_func(Opener *x, int i) {
     Fn *f = &x->f;
     const Structure *k = x->k;
     const Func *g = k->func[i];
@@ -209,7 +209,7 @@ static void put_func(Walk *x, int i) {
     fn_close(f, here);
 }
 
-static const char *visit_text(Walk *x) {
+static const char *visit_text(Opener *x) {
     Sb out = {.a = x->em->a};
     x->f = walk_fn(x, &out);
     Fn *f = &x->f;
@@ -237,7 +237,7 @@ typedef struct Item {
     const Children *loop;
 } Item;
 typedef struct Items {
-    Walk *x;
+    Opener *x;
     const Class *c;
     int nloop;
     VEC(Item) v;
@@ -257,7 +257,7 @@ static void item_stmt(void *user, Stmt *s, int arm) {
 }
 
 /* What a node of the class has, in the order in which the walk finds it. */
-static Items items_of(Walk *x, const Class *c) {
+static Items items_of(Opener *x, const Class *c) {
     Items k = {.x = x, .c = c};
     const Func *f = x->k->func[c->func];
     for (int i = 0; i < f->nsym; i++)
@@ -270,7 +270,7 @@ static const char *item_text(const Item *i) {
     return i->kind == ITEM_VALUE ? "*value++" : "bk_node_row(s, cls, *child++)";
 }
 
-static void put_columns(Walk *x, const Class *c) {
+static void put_columns(Opener *x, const Class *c) {
     Fn *f = &x->f;
     Items k = items_of(x, c);
     int column = 0;
@@ -305,7 +305,7 @@ static void put_columns(Walk *x, const Class *c) {
 }
 
 /* Counts the iterations of the loops of a class. */
-static void put_counts(Walk *x, const Class *c) {
+static void put_counts(Opener *x, const Class *c) {
     Fn *f = &x->f;
     Items k = items_of(x, c);
     int value = 0;
@@ -328,7 +328,7 @@ static void put_counts(Walk *x, const Class *c) {
     fn_close(f, here);
 }
 
-static void put_loops(Walk *x) {
+static void put_loops(Opener *x) {
     Fn *f = &x->f;
     const Structure *k = x->k;
     fn_line(f, "const int64_t levels = w[BK_LIN_LEVELS];");
@@ -356,7 +356,7 @@ static void put_loops(Walk *x) {
     fn_line(f, "int64_t passed[%d] = {0};", k->nloop);
 }
 
-static const char *columns_text(Walk *x) {
+static const char *columns_text(Opener *x) {
     Sb out = {.a = x->em->a};
     x->f = walk_fn(x, &out);
     Fn *f = &x->f;
@@ -387,7 +387,7 @@ static const char *columns_text(Walk *x) {
 }
 
 /* ---- the statement --------------------------------------------------------------------------- */
-static void put_from(Walk *x, Sb *to) {
+static void put_from(Opener *x, Sb *to) {
     const Structure *k = x->k;
     sb_printf(to, "typedef struct from%d {\n", x->id);
     for (int i = 0; i < k->tensor.n; i++)
@@ -427,7 +427,7 @@ static int list_numbers(Sb *s, int n, const int *v) {
     return n;
 }
 
-static const char *run_text(Walk *x) {
+static const char *run_text(Opener *x) {
     Sb out = {.a = x->em->a}, site = {.a = x->em->a}, func = {.a = x->em->a};
     x->f = walk_fn(x, &out);
     Fn *f = &x->f;
@@ -460,7 +460,7 @@ void emit_linearize(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Fn *f = &x->f;
     const Structure *k = s->ext.structure;
-    Walk w = {.em = em, .k = k, .id = em->nfunction++};
+    Opener w = {.em = em, .k = k, .id = em->nfunction++};
     const Mem *m = mem_of(s->ext.out[0]);
     linearize_text(em);
     const char *device = em->target->inside;

@@ -326,8 +326,9 @@ def attention():
 
 
 def tree():
-    """A recursive cell over a binary tree: sibling calls are one of all nodes of a depth, the products of a
-    level one. tree_apart: the same, each sibling call by a unit of its own. tree_unrolled: two levels in one call."""
+    """A recursive cell over a binary tree, height by height: the products of a height are one. tree_batch: sibling
+    calls are one of all nodes of a depth. tree_apart: each sibling call by a unit of its own. tree_unrolled: two
+    levels in one call."""
     def call(side, out):
         return [node("Gather", [side, "k"], [f"{side}_k"], f"{side}_k"),
                 helper.make_node("Invoke", [f"{side}_k", "x", "left", "right", "leaf", "w"], [out], f"of_{side}",
@@ -342,7 +343,7 @@ def tree():
                              [node("Gather", ["leaf", "k"], ["is_leaf"], "is_leaf"),
                               node("If", ["is_leaf"], ["y"], then_branch=leaf, else_branch=inner)],
                              [helper.make_opsetid("", 17), helper.make_opsetid("ai.braid", 1)])
-    for name in ("tree", "tree_apart", "tree_unrolled"):
+    for name in ("tree", "tree_batch", "tree_apart", "tree_unrolled"):
         save(name, graph([helper.make_node("Invoke", names, ["y"], "start", domain="ai.braid", function="f")],
                          [tensor("k", [], I), tensor("x", ["n", 256]), tensor("left", ["n"], I), tensor("right", ["n"], I),
                           tensor("leaf", ["n"], TP.BOOL), tensor("w", [512, 256])], [tensor("y", [1, 256])]),
