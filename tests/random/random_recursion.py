@@ -41,27 +41,25 @@ def way(target, units, settings, quick):
     return Way(target, ("--threads", str(units), "--schedule", text), quick)
 
 
-def ways(args, i, member):
-    """How member number i is run."""
+def ways(args, i, member, chosen):
+    """How member number i is run; chosen: the linearizer takes it."""
     def others(turn):
         return {name: "on" if turn >> k & 1 else "off" for k, name in enumerate(OTHERS)}
-    lin = (lambda on: {"linearize": "on" if on else "off"}) if args.linearize else lambda on: {}
     some = [Way("interp", (), False)] if member.plain else []
-    quick = i % 4 != 0
-    plans = [("cpu", THREADS[i % 3], True), ("cpu", THREADS[(i + 1) % 3], False),
-             (("emulate:cuda", "emulate:hip")[i % 2], BLOCKS[i // 2 % 3], i % 3 > 0)]
+    plans = [("cpu", THREADS[i % 3], "on"), ("cpu", THREADS[(i + 1) % 3], "off"),
+             (("emulate:cuda", "emulate:hip")[i % 2], BLOCKS[i // 2 % 3], "on" if i % 3 else "off")]
     if args.every:
-        plans = [("cpu", n, on) for n in THREADS for on in (True, False)] + \
-                [(f"emulate:{t}", BLOCKS[(i + on) % 3], on) for t in ("cuda", "hip") for on in (True, False)]
-    for k, (target, units, on) in enumerate(plans):
-        if member.plain or on and args.linearize and not member.why:
-            some.append(way(target, units, {**lin(on), **others(i // 3 + 3 * k)}, quick and target == "cpu"))
+        plans = [("cpu", n, how) for n in THREADS for how in ("on", "off")] + \
+                [(f"emulate:{t}", BLOCKS[(i + k) % 3], how) for t in ("cuda", "hip") for k, how in enumerate(("on", "off"))]
+    for k, (target, units, how) in enumerate(plans):
+        if member.plain or how == "on" and chosen:
+            some.append(way(target, units, {"linearize": how, **others(i // 3 + 3 * k)}, target == "cpu" and i % 4 > 0))
     return some
 
 
 def braid(args, *options, quick=False, **more):
     env = {**os.environ, "CC": args.quick} if quick else None
-    done = subprocess.run([args.braid, *options], capture_output=True, text=True, env=env, **more)
+    done = subprocess.run([args.braid, *options], capture_output=True, text=True, errors="backslashreplace", env=env, **more)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -75,15 +73,14 @@ def test(args, how, folders):
     return [tuple(line.split(" ", 1)[1].split(": ", 1)) for line in lines[:-1] if line.startswith(("FAIL ", "SKIP "))]
 
 
-def chosen(args, folder, member):
-    """What is wrong with the choice of the linearizer, forced on."""
+def choice(args, folder, member):
+    """(whether the linearizer takes it when it is forced on, what is wrong with that or "", why it does not)"""
     code, out, err = braid(args, "explain", "--schedule", "linearize=on", folder + "/model.onnx")
-    said = "chosen linearize" in out
+    takes = "chosen linearize" in out
     if code:
-        return "explain: " + err.strip()
-    if said == bool(member.why):
-        return "is linearized, although " + member.why[0] if said else "is not linearized"
-    return ""
+        return False, "explain: " + err.strip(), ""
+    whys = [line.rsplit(": ", 1)[1] for line in out.splitlines() if "cannot be numbered ahead" in line]
+    return takes, "is linearized, although " + member.why[0] if takes and member.why else "", whys[0] if whys else "no word"
 
 
 # ---- what is wrong
@@ -107,11 +104,10 @@ def all_say(args, member, number, folder, work):
     wrong = member.wrong()
     if not wrong:
         return 0, []
-    lin = (lambda on: {"linearize": "on" if on else "off"}) if args.linearize else lambda on: {}
     plain = {"batch": "off", "unroll-recursion": "off"}
-    hows = [way("cpu", 1, {**lin(False), **plain}, True), Way("interp", (), False),
-            way("cpu", THREADS[number % 3], {**lin(True), **plain}, True),
-            way(("emulate:cuda", "emulate:hip")[number % 2], BLOCKS[number % 3], {**lin(number % 3 > 0), **plain}, False)]
+    hows = [way("cpu", 1, {"linearize": "off", **plain}, True), Way("interp", (), False),
+            way("cpu", 1 + number // 2 % 2, {"linearize": "on", **plain}, True),
+            way(("emulate:cuda", "emulate:hip")[number % 2], 1, {"linearize": "on" if number % 3 else "off", **plain}, False)]
     bad, said = [], {}
     for k, how in enumerate(hows):
         model = os.path.abspath(folder + "/model.onnx")
@@ -147,7 +143,7 @@ def main():
     args = p.parse_args()
     args.braid = os.path.abspath(args.braid)
     sys.setrecursionlimit(50000)
-    args.linearize = "linearize" in braid(args, "explain", "--schedule", "?=on", TESTS + "/golden/tree.onnx")[2]
+    could, can, reasons = 0, 0, collections.Counter()
     failed, runs, wrong, tags, groups = {}, 0, 0, collections.Counter(), collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as work, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         args.quick = work + "/cc"
@@ -160,21 +156,21 @@ def main():
             folders[m.seed] = f"{work}/{m.seed}"
             backend_test.write(folders[m.seed], m.model, m.inputs.values(), m.expected)
             tags.update(set(m.tags + m.why) | (set() if m.plain else {"many visits"}))
-            for how in ways(args, i, m):
+            takes, why, reason = choice(args, folders[m.seed], m)
+            could, can, reasons[reason] = could + (not m.why), can + takes, reasons[reason] + (not takes and not m.why)
+            if why:
+                failed[m.seed] = [why]
+            for how in ways(args, i, m, takes):
                 groups[how].append(folders[m.seed])
                 runs += 1
-            if args.linearize:
-                tasks.append((m.seed, "choice", pool.submit(chosen, args, folders[m.seed], m)))
             if i % WRONG == 0:
                 members.append((m.seed, pool.submit(all_say, args, m, i, folders[m.seed], tempfile.mkdtemp(dir=work))))
         for how, some in groups.items():
             for k in range(0, len(some), TOGETHER):
-                tasks.append((None, how, pool.submit(test, args, how, some[k:k + TOGETHER])))
-        for seed, how, task in tasks:
-            for folder, why in task.result() if seed is None else [(folders[seed], task.result())]:
-                if why:
-                    text = how if seed is not None else f"{how.target} {' '.join(how.options)}"
-                    failed.setdefault(int(os.path.basename(folder)), []).append(f"{text}: {why}")
+                tasks.append((how, pool.submit(test, args, how, some[k:k + TOGETHER])))
+        for how, task in tasks:
+            for folder, why in task.result():
+                failed.setdefault(int(os.path.basename(folder)), []).append(f"{how.target} {' '.join(how.options)}: {why}")
         for seed, task in members:
             n, bad = task.result()
             wrong += n
@@ -187,8 +183,11 @@ def main():
                 shutil.copytree(folders[seed], f"{args.keep}/{seed}", dirs_exist_ok=True)
     if args.verbose:
         print(", ".join(f"{name}: {n}" for name, n in sorted(tags.items())))
-    print(f"{args.count} members, {len(tags)} kinds of things in them, {runs} runs, {wrong} with something wrong, {len(failed)} failed")
-    return 1 if failed or not runs or not wrong and args.count >= 4 * WRONG else 0
+        for reason, n in reasons.most_common():
+            print(f"{n} not linearized: {reason}")
+    print(f"{args.count} members, {len(tags)} kinds of things in them; {can} linearized of {could} that could be; "
+          f"{runs} runs, {wrong} with something wrong, {len(failed)} failed")
+    return 1 if failed or not can or not wrong else 0
 
 
 if __name__ == "__main__":

@@ -333,8 +333,9 @@ class Maker:
         calls = []
         for j in some:
             child = s.child(self, g, at, int(j))
-            if calls and self.chance(.03):
-                child = self.decided(g, calls, child, s.child(self, g, at, int(self.pick(*children))))
+            others = [k for k in children if k != j]
+            if calls and others and self.chance(.05):
+                child = self.decided(g, calls, child, s.child(self, g, at, int(self.pick(*others))))
             if self.chance(.1):
                 calls.append(self.maybe(g, k, c, at, child, inherit))
             else:

@@ -167,9 +167,9 @@ class Reference:
         f = self.functions[attrs["function"].decode()]
         self.alive.append(args)    # so that no two have one id
         key = (f.name, *((a.shape, a.dtype.char, a.tobytes()) if a.size <= BY_VALUE else id(a) for a in args))
-        if key in self.active or len(self.active) > DEEPEST:    # at least a third of the visits have to lead deeper
+        if key in self.active or len(self.active) > DEEPEST:    # most of the visits have to lead deeper
             deeper, since = self.active.get(key, (0, 0))
-            if self.total - since > 3 * (len(self.active) - deeper):
+            if self.total - since > 1.3 * (len(self.active) - deeper):
                 raise RecursionError
             raise Fault("needs a depth of more than")
         if key not in self.known:
