@@ -609,8 +609,8 @@ static void collect(Calls *k, Seq *q) {
  * for several roots. With several calls, equal activations may be reached on several ways, and the
  * plain recursion computes them each time, in the worst case without end: every second one is taken
  * to be such. */
-#define LINEARIZED_NS 12 /* of a node, by the linearizer */
-#define CALL_NS 20       /* of an activation, besides its body */
+#define LINEARIZED_NS 20 /* of a node, by the linearizer */
+#define CALL_NS 5        /* of an activation, besides its body */
 static bool worth(Program *p, const Structure *k, const Stmt *s) {
     const Device *d = p->schedule->device;
     int calls = 1;
