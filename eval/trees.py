@@ -32,12 +32,11 @@ from models import trees
 ROOT = side_by_side.ROOT
 PEERS = ("braid", "onnxruntime", "pytorch", "jax", "dynet")
 # Tasks, and the part of --hidden that is their width: MV-RNN has a matrix at each node.
-MODELS = {"rae_sentences": 1, "treelstm": 1, "treelstm_perfect": 1, "treegru": 1, "treefc": 1,
+MODELS = {"rae_sentences": 1, "treelstm": 1, "treelstm_perfect": 1, "treegru": 1,
           "treefc_perfect": 1, "treernn": 1, "simpletreegru": 1, "mvrnn": 1 / 4}
-# Forms that were never the fastest, and take long. DyNet's and Braid's forms without batches, too.
-WITHOUT = ("recursive, torch.compile", "jit.script, a loop over nodes", "node by node")
+# Forms that side_by_side.py has, and that were never the fastest.
+WITHOUT = ("a loop over nodes", "jit.script, a loop over nodes", "node by node", "recursive, torch.compile")
 FORESTS = ("rae_sentences", "treelstm")
-BOUNDED = ("treelstm", "rae_sentences", "treefc", "treefc_perfect")
 GROWN, TREE = ("rae", "treelstm"), 37
 SIZES = (100, 1000, 10000, 100000)
 PLAIN = "linearize=off,batch=off"  # the recursion as it is written
@@ -69,12 +68,12 @@ class Measured:
 
     def all(self):
         first = machine.peaks(self.folder)
+        self.dags()
+        self.growth()
         for name in self.args.models:
             for hidden in self.args.hidden:
                 self.model(name, max(4, int(hidden * MODELS[name])))
                 trees_report.save(self.result, self.args.results)
-        self.dags()
-        self.growth()
         found = best(machine.peaks(self.folder), first)
         self.result["bounds"] = [{**r, "ms": {t: bound.milliseconds(parts, found, t) for t in self.args.threads}}
                                  for r, parts in self.bounds]
@@ -94,9 +93,7 @@ class Measured:
                 said = self.said(folder, threads)
                 if said:
                     self.result["linearizer"].append({**at, "threads": threads, "said": said})
-            if name in BOUNDED:
-                work = tasks.Work(folder, "tree", 1)
-                self.bounds.append((at, bound.phases(work, batch)))
+            self.bounds.append((at, bound.phases(tasks.Work(folder, "tree", 1), batch)))
         if name in FORESTS and len(self.args.batch) > 1:
             folders = [bench.prepare(name, file, batch, hidden=hidden) for batch in self.args.batch]
             for threads in self.args.threads:
@@ -149,8 +146,6 @@ class Measured:
 
     def dags(self):
         """A grid, whose nodes are shared, beside the plain recursion over a tree of as many nodes."""
-        if "dagrnn" not in models.cases():
-            return
         for hidden in self.args.hidden:
             grid, tree, diamond = (os.path.join(self.folder, f"{n}-{hidden}") for n in ("grid", "tree", "diamond"))
             built = models.build("dagrnn", hidden=hidden)
@@ -173,8 +168,8 @@ def as_tree(built):
     x, w = built.inputs["x"], built.weights
     a, _ = trees.make("random", 1, len(x) - 1, np.random.default_rng(0), 1)
     children = [[] if leaf else [l, r] for l, r, leaf in zip(a["left"], a["right"], a["is_leaf"])]
-    built.inputs.update(x=x[:len(children)], begin=np.cumsum([0] + [len(c) for c in children]),
-                        predecessor=np.asarray([c for both in children for c in both], np.int64),
+    built.inputs.update(x=x[:len(children)], child_begin=np.cumsum([0] + [len(c) for c in children]),
+                        child=np.asarray([c for both in children for c in both], np.int64),
                         roots=a["roots"])
     h = np.zeros((len(children), built.options["hidden"]))
     for n in range(len(children) - 1, -1, -1):  # children have larger numbers

@@ -95,6 +95,7 @@ static Scope loop_open(Opener *x, const Stmt *s, const char *times) {
     Fn *f = &x->f;
     for (int i = 0; i < s->loop.syms.n; i++) {
         const LoopSym *y = &s->loop.syms.p[i];
+        if (!x->k->sym[y->sym->id]) continue; /* of a loop around the call: nothing reads it */
         const char *v = text_of(x, y->init);
         fn_line(f, "%s %s = %s;", c_type(y->sym->dtype), name_of(x, y->sym), v);
     }
@@ -115,12 +116,13 @@ static void loop_close(Opener *x, const Stmt *s, Scope here) {
     Fn *f = &x->f;
     for (int i = 0; i < s->loop.syms.n; i++) {
         const LoopSym *y = &s->loop.syms.p[i];
+        if (!x->k->sym[y->sym->id]) continue; /* of a loop around the call: nothing reads it */
         const char *v = text_of(x, y->next);
         fn_line(f, "const %s next%d = %s;", c_type(y->sym->dtype), y->sym->id, v);
     }
     for (int i = 0; i < s->loop.syms.n; i++) {
         const Sym *y = s->loop.syms.p[i].sym;
-        fn_line(f, "%s = next%d;", name_of(x, s->loop.syms.p[i].sym), y->id);
+        if (x->k->sym[y->id]) fn_line(f, "%s = next%d;", name_of(x, s->loop.syms.p[i].sym), y->id);
     }
     fn_close(f, here);
 }

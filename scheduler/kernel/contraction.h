@@ -22,7 +22,7 @@
  * [symbol][outer axes that the operands use][tile][reduction axes, outermost first][product][vector
  * of the tile][lane]. So a tile's micro-kernel reads one stream, and the next tile's follows. */
 typedef struct Panel {
-    int set, n;           /* products */
+    int set, n;           /* different operands of its products */
     int lead;             /* index of the first product */
     int64_t tile, stride; /* floats of one tile, of all tiles */
     Expr *at;             /* which strides the symbol and the outer axes choose */

@@ -117,7 +117,8 @@ typedef struct Sites {
     Map *seen;
     int n;
     bool flat, conditional, operand, in_reduce, in_index, repeated;
-    int operands, built; /* loads that are factors of products; of them what kernels can compute */
+    int operands, built; /* products that it is a factor of; of which kernels can compute it */
+    int inner, own;      /* loads in other factors that kernels compute; in no product */
     int lazy, inside;    /* conditions around the place, and factors that the kernel computes */
     Expr *evals;         /* evaluations over the user's whole domain, int64 */
     Expr *domain;
@@ -173,6 +174,8 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
         s->in_reduce |= s->nextent > 0;
         s->in_index |= index;
         s->repeated |= s->nextent > 0 && !operand && !s->inside;
+        s->inner += !operand && s->inside;
+        s->own += !operand && !s->inside;
         Expr *n = s->domain;
         for (int i = 0; i < s->nextent; i++) n = e_mul(c, n, s->extent[i]);
         s->evals = e_add(c, s->evals, n);
@@ -220,7 +223,7 @@ typedef struct OperandWays {
     const Fuse *f;
     const Tensor *t;
     const Cost *k;
-    int groups, loads; /* that have products with it; that read it at their own position */
+    int groups, loads; /* that have products with it, or factors made of it; beside them */
     bool built;
 } OperandWays;
 
@@ -242,10 +245,10 @@ static double operand_ns(void *user, double unknown) {
  * index, so that it is not copied first, and sums and the like of such. */
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
-    OperandWays o = {.f = f, .t = t, .k = k, .loads = s->n - s->built};
+    OperandWays o = {.f = f, .t = t, .k = k, .groups = s->inner, .loads = s->own};
     Indirect indirect = {f, false};
-    if (f->p->schedule->lanes <= 1 || s->operands != s->built || s->conditional || s->in_index ||
-        s->repeated)
+    if ((f->p->schedule->lanes <= 1 && !device_is_gpu(f->p->schedule->device)) ||
+        s->operands != s->built || s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
     if (!indirect.found) return false;
