@@ -152,9 +152,9 @@ void put_tables(Emit *em, Sb *text) {
         index_table(text, "bk_carry_input", p->ncarry, p->carry_input);
         index_table(text, "bk_carry_output", p->ncarry, p->carry_output);
     }
-    if (em->plans.n) {
-        put_define(text, "BK_NPLAN", em->plans.n);
-        index_table(text, "bk_plan_slot", em->plans.n, em->plans.p);
+    if (em->linearized.n) {
+        put_define(text, "BK_NLINEARIZED", em->linearized.n);
+        index_table(text, "bk_linearized", em->linearized.n, em->linearized.p);
     }
     put_define(text, "BK_UNITS", p->schedule->team);
     /* The size to begin with: memory taken at run time is added, and makes the arena grow. */

@@ -65,7 +65,9 @@ typedef struct Emit {
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
     Phases *phases;             /* NULL: there is one launch */
-    VEC(int) plans;             /* the slots of linearizers' plans */
+    Sb plan_functions, plans;   /* for the host: linearizers that it runs, and their table */
+    int nplan;
+    VEC(int) linearized; /* the slots of those that the kernel runs */
 } Emit;
 
 /* A unit is a block of threads. */

@@ -81,7 +81,7 @@ static int64_t linearize(void) {
     const bk_lin_shape shape = {funcs, CLASSES * funcs, 0, 2, 3, 1, 3 + CLASSES * funcs + 1, func_of};
     bk_nodes s;
     g.opened = 0;
-    if (bk_plan_known(plan, room, 0)) return 0;
+    if (bk_lin_known(plan, room, 0)) return 0;
     if (bk_nodes_begin(&s, &shape, plan, room)) {
         if (bk_nodes_walk(&ctx, &s, open_node, NULL, site)) {
             bk_nodes_number(&s, &shape);
@@ -327,9 +327,9 @@ static void test_room(void **state) {
 }
 
 static uint64_t key_of(const void *p, int64_t bytes) {
-    bk_lanes h = {{1, 2, 3, 4, 5, 6, 7, 8}};
-    bk_plan_read(&h, p, bytes);
-    return bk_plan_key(&h);
+    bk_lin_hash h = {{1, 2, 3, 4, 5, 6, 7, 8}};
+    bk_lin_read(&h, p, bytes);
+    return bk_lin_key(&h);
 }
 static void test_key(void **state) {
     (void)state;
@@ -352,14 +352,14 @@ static void test_key(void **state) {
         for (int k = 0; k < i; k++)
             if (seen[i] == seen[k]) fail_msg("keys %d and %d are equal", i, k);
     int64_t word[BK_LIN_HEAD] = {5};
-    assert_true(bk_plan_known(word, BK_LIN_HEAD, 5));
-    assert_false(bk_plan_known(word, BK_LIN_HEAD, 6));
-    assert_false(bk_plan_known(word, BK_LIN_HEAD, 5)); /* it is invalid now */
-    assert_false(bk_plan_known(word, BK_LIN_HEAD, 0));
-    assert_false(bk_plan_known(NULL, 0, 5));
-    assert_true(bk_plan_small(word, BK_LIN_HEAD, 4096));
-    assert_false(bk_plan_small(word, BK_LIN_HEAD, 100000));
-    assert_false(bk_plan_small(NULL, 0, 0));
+    assert_true(bk_lin_known(word, BK_LIN_HEAD, 5));
+    assert_false(bk_lin_known(word, BK_LIN_HEAD, 6));
+    assert_false(bk_lin_known(word, BK_LIN_HEAD, 5)); /* it is invalid now */
+    assert_false(bk_lin_known(word, BK_LIN_HEAD, 0));
+    assert_false(bk_lin_known(NULL, 0, 5));
+    assert_true(bk_lin_small(word, BK_LIN_HEAD, 4096));
+    assert_false(bk_lin_small(word, BK_LIN_HEAD, 100000));
+    assert_false(bk_lin_small(NULL, 0, 0));
 }
 
 int main(void) {
