@@ -873,7 +873,10 @@ static void test_structures(void **state) {
     for (int step = 0, failed = 0; step < 60 || !failed; step++) {
         const Structure before = t;
         random = random * 1664525 + 1013904223;
-        const int64_t at = random >> 8 & (STRUCTURE_NODES - 1), to = random >> 20 & 63;
+        const int64_t to = random >> 20 & 63;
+        int64_t at = t.k; /* a node that is reached */
+        for (uint32_t way = random >> 4; way & 1 && !t.leaf[at]; way >>= 2)
+            at = way & 2 ? t.left[at] : t.right[at];
         if (step % 5 == 0) t.k = to;
         if (step % 5 == 1) t.leaf[at] = !t.leaf[at];
         if (step % 5 == 2) t.left[at] = at ? to % at : 0;
