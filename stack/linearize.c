@@ -503,8 +503,9 @@ static void run_class(Line *x, Ways *w) {
     b->tensor = w->tensor;
     b->gathered = map_new(b->a);
     x->early = w->early;
-    Expr *at = e_add(c, w->starts, x->h);
-    Expr *start = word_at(x, at, "start"), *end = word_at(x, e_add(c, at, e_int(c, 1)), "end");
+    const int classes = x->k->nclass;
+    Expr *at = e_add(c, w->starts, e_muli(c, x->h, classes));
+    Expr *start = word_at(x, at, "start"), *end = word_at(x, e_add(c, at, e_int(c, classes)), "end");
     Sym *rows = sym_new(c, DT_I64, "rows", 0);
     rows->scope = b->seq;
     Expr *n = seq_let(c, b->seq, rows, e_sub(c, end, start), x->k->path);
