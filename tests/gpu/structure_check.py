@@ -5,7 +5,7 @@
 
 Sessions run one structure after the other: the same again, others that take more memory, and wrong ones (a cycle, an
 index out of range, arrays that do not fit, too deep), with tensors in the host's memory and in the device's. Values and
-messages are those of a CPU session. Then the same where the structure is computed on the device, which has to number
+messages are those of a CPU session. Blocks and schedules of threads differ. Then the same where the structure is computed on the device, which has to number
 it itself. Prints a line for each failure, and what was run.
 """
 import argparse
@@ -137,7 +137,9 @@ def main():
                     failures.append(f"{name} for {target}: it is not numbered where it should be")
                 library = path + target.replace(":", "_") + ".so"
                 compile_to(args, path, library, target)
-                for kind, blocks in ((braid_api.Compiled, 1), (braid_api.OnDevice, 3)):
+                for kind, blocks, schedule in ((braid_api.Compiled, 1, "fair"), (braid_api.Compiled, 4, "random"),
+                                               (braid_api.OnDevice, 3, "adversarial")):
+                    os.environ.update(BRAID_EMULATE_SCHEDULE=schedule, BRAID_EMULATE_SEED=str(args.seed))
                     session = kind(library, blocks)
                     for (what, inputs, _), w in zip(given, want, strict=True):
                         got = outcome(session, inputs)
