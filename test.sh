@@ -364,6 +364,7 @@ step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
+step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 80
 step emulated-conf emulated conformance --folders 100
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
