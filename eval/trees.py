@@ -169,8 +169,8 @@ def as_tree(built):
     x, w = built.inputs["x"], built.weights
     a, _ = trees.make("random", 1, len(x) - 1, np.random.default_rng(0), 1)
     children = [[] if leaf else [l, r] for l, r, leaf in zip(a["left"], a["right"], a["is_leaf"])]
-    built.inputs.update(x=x[:len(children)], begin=np.cumsum([0] + [len(c) for c in children]),
-                        predecessor=np.asarray([c for both in children for c in both], np.int64),
+    built.inputs.update(x=x[:len(children)], child_begin=np.cumsum([0] + [len(c) for c in children]),
+                        child=np.asarray([c for both in children for c in both], np.int64),
                         roots=a["roots"])
     h = np.zeros((len(children), built.options["hidden"]))
     for n in range(len(children) - 1, -1, -1):  # children have larger numbers

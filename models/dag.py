@@ -17,6 +17,7 @@ import numpy as np
 
 from . import levels
 from .common import F, Graph, I, narrow, normal, uniform, wide
+from .trees import structures
 
 CASES = {
     "dagrnn": dict(graph="grid"),
@@ -24,41 +25,32 @@ CASES = {
     "dagrnn_random": dict(graph="random"),
     "dagrnn_diamond": dict(graph="diamond", form="fixed"),
     "dagrnn_levels": dict(graph="grid", form="levels"),
-    "dagrnn_random_levels": dict(graph="random", form="levels"),
 }
 SMALL = dict(batch=2, rows=3, columns=4, length=10, hidden=8)
-FORMS = {"recursive": ("begin", "predecessor"), "fixed": ("first", "second"),
+FORMS = {"recursive": ("child_begin", "child"), "fixed": ("first", "second"),
          "levels": ("predecessors", "begin")}
+MOST = {"grid": 2, "random": 3, "diamond": 2}  # predecessors of a node
 
 
-def predecessors(graph, rows, columns, length, rng):
-    """The predecessors of each node of a graph."""
-    if graph == "grid":
-        return [[v - columns] * (v >= columns) + [v - 1] * (v % columns > 0)
-                for v in range(rows * columns)]
-    if graph == "diamond":
-        return [[v - 1] * 2 if v else [] for v in range(length)]
-    if graph != "random":
-        raise ValueError(f"no graph {graph}; there are grid, random, diamond")
-    name = rng.permutation(length)  # so that numbers say nothing about the order
+def random(length, rng):
+    """Nodes in any order, so that their numbers say nothing; up to three predecessors each."""
+    name = rng.permutation(length).tolist()
     found = [[] for _ in name]
     for at in range(1, length):
         some = rng.choice(at, int(rng.integers(0, min(3, at) + 1)), replace=False)
-        found[name[at]] = [int(name[u]) for u in some]
-    return found
+        found[name[at]] = [name[u] for u in some]
+    return structures.from_children(found)
 
 
 def graphs(graph, rows, columns, batch, length, seed):
-    """The predecessors of the nodes of all graphs, and the roots."""
+    """All graphs; the children of a node are its predecessors."""
     rng = np.random.default_rng(seed + 1)
-    nodes, roots = [], []
-    for _ in range(batch):
-        first = len(nodes)
-        found = predecessors(graph, rows, columns, length, rng)
-        nodes += [[first + u for u in us] for us in found]
-        needed = {u for us in found for u in us}
-        roots += [first + v for v in range(len(found)) if v not in needed]
-    return nodes, np.asarray(roots, np.int64)
+    makers = {"grid": lambda: structures.grid(rows, columns),
+              "random": lambda: random(length, rng),
+              "diamond": lambda: structures.from_children([[]] + [[v, v] for v in range(length - 1)])}
+    if graph not in makers:
+        raise ValueError(f"no graph {graph}; there are {', '.join(makers)}")
+    return structures.concatenate([makers[graph]() for _ in range(batch)])
 
 
 def weights(hidden, seed, **_):
@@ -68,33 +60,30 @@ def weights(hidden, seed, **_):
 
 
 def inputs(graph, rows, columns, batch, length, hidden, form, seed, **_):
-    nodes, roots = graphs(graph, rows, columns, batch, length, seed)
-    x = normal(np.random.default_rng(seed + 2), len(nodes), hidden)
-    most = 3 if graph == "random" else 2
+    nodes = graphs(graph, rows, columns, batch, length, seed)
+    x, children = normal(np.random.default_rng(seed + 2), len(nodes), hidden), nodes.children()
     if form == "recursive":
-        begin = np.cumsum([0] + [len(us) for us in nodes])
-        return {"x": x, "begin": begin, "predecessor": np.asarray([u for us in nodes for u in us], np.int64),
-                "roots": roots}
+        return {"x": x, **nodes.csr()}
     if form == "fixed":
-        if most > 2:
+        if graph == "random":
             raise ValueError("the form fixed is for graphs with two predecessors at most")
-        first, second = np.asarray([us + [-1] * (2 - len(us)) for us in nodes], np.int64).T.copy()
-        return {"x": x, "first": first, "second": second, "roots": roots}
+        first, second = np.asarray([us + [-1] * (2 - len(us)) for us in children], np.int64).T.copy()
+        return {"x": x, "first": first, "second": second, "roots": nodes.roots}
     order, place, sources, begin = levels.number(nodes)
-    padded = [[1 + place[u] for u in nodes[v]] + [0] * (most - len(nodes[v])) for v in order[sources:]]
-    return {"x": x[order], "predecessors": np.asarray(padded, np.int64).reshape(-1, most), "begin": begin,
-            "roots": 1 + place[roots]}
+    padded = np.zeros((len(x) - sources, MOST[graph]), np.int64)
+    for row, v in zip(padded, order[sources:]):
+        row[:len(children[v])] = 1 + place[children[v]]
+    return {"x": x[order], "predecessors": padded, "begin": begin, "roots": 1 + place[nodes.roots]}
 
 
 def reference(x, w, graph, rows, columns, batch, length, hidden, seed, **_):
-    nodes, roots = graphs(graph, rows, columns, batch, length, seed)
+    nodes = graphs(graph, rows, columns, batch, length, seed)
     a = wide({**w, "x": normal(np.random.default_rng(seed + 2), len(nodes), hidden)})
-    h = {}
-    for v in levels.postorder(nodes, roots.tolist()):
-        total = sum((h[u] for u in nodes[v]), np.zeros((1, hidden)))
-        h[v] = np.tanh(a["x"][v][None] @ a["U"] + total @ a["W"] + a["b"])
-    results = [h[root] for root in roots]
-    return narrow(results[0] if batch == 1 and graph != "random" else np.stack(results))
+    h, children = np.zeros((len(nodes), hidden)), nodes.children()
+    for v in structures.levels(nodes).order:
+        h[v] = np.tanh(a["x"][v] @ a["U"] + h[children[v]].sum(0) @ a["W"] + a["b"])
+    results = h[nodes.roots][:, None]
+    return narrow(results[0] if batch == 1 and graph != "random" else results)
 
 
 def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", form="recursive",
@@ -106,7 +95,7 @@ def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", f
     row, values = F(1, hidden), weights(hidden, seed)
     if form == "levels":
         return export_levels(g, graph, hidden, one_root, values)
-    types = {"begin": I("nodes_and_one"), "predecessor": I("edges")}
+    types = {"child_begin": I("nodes_and_one"), "child": I("edges")}
     names = [g.input("x", F("nodes", hidden))]
     names += [g.input(k, types.get(k, I("nodes"))) for k in FORMS[form]]
     roots = g.input("roots", I(1 if one_root else "roots"))
@@ -119,11 +108,11 @@ def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", f
             u = [g.Gather(a[k], v, axis=0) for k in ("first", "second")]
             return g.Add(*(g.branch(g.Less(one, 0), lambda g: [zero], lambda g, one=one: [of(g, one)],
                                     name="predecessor")[0] for one in u))
-        first = g.Gather(a["begin"], v, axis=0)
-        count = g.Sub(g.Gather(a["begin"], g.Add(v, 1), axis=0), first)
+        first = g.Gather(a["child_begin"], v, axis=0)
+        count = g.Sub(g.Gather(a["child_begin"], g.Add(v, 1), axis=0), first)
 
         def step(g, i, so_far):
-            u = g.Gather(a["predecessor"], g.Add(first, i), axis=0)
+            u = g.Gather(a["child"], g.Add(first, i), axis=0)
             return [g.Add(so_far, of(g, u))], []
 
         return g.loop(count, {"total": (zero, row)}, step, name="predecessors")[0]
@@ -149,9 +138,8 @@ def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", f
 
 def export_levels(g, graph, hidden, one_root, values):
     """Row 0 of the states is zero and stands for predecessors that are not there."""
-    most = 3 if graph == "random" else 2
     x = g.input("x", F("nodes", hidden))
-    predecessors = g.input("predecessors", I("inner", most))
+    predecessors = g.input("predecessors", I("inner", MOST[graph]))
     begin = levels.begin_input(g)
     roots = g.input("roots", I(1 if one_root else "roots"))
     w = g.weights(values)
@@ -160,10 +148,13 @@ def export_levels(g, graph, hidden, one_root, values):
     sources = g.Sub(nodes, g.Shape(predecessors, end=1))
     first = g.Concat(g.const(np.zeros((1, hidden), np.float32)), g.Tanh(g.Slice(own, [0], sources, [0])), axis=0)
     own = g.Slice(own, sources, nodes, [0])
+    columns = [g.Gather(predecessors, k, axis=1) for k in range(MOST[graph])]
 
     def step(g, of_level, h):
-        of_nodes = g.ReduceSum(g.Gather(h, of_level(predecessors), axis=0), [1], keepdims=0)
-        return [g.Tanh(g.Add(of_level(own), g.MatMul(of_nodes, w["W"])))]
+        total, *others = (g.Gather(h, of_level(u), axis=0) for u in columns)
+        for rows in others:
+            total = g.Add(total, rows)
+        return [g.Tanh(g.Add(of_level(own), g.MatMul(total, w["W"])))]
 
     h, = levels.loop(g, begin, {"h": first}, hidden, step)
     h = g.Gather(h, roots, axis=0)

@@ -5,38 +5,14 @@ further height begin, and where the last ends, counted from the first node that 
 about children have rows for these nodes only. A Loop over heights computes a level in one product,
 from rows of the states of all lower nodes, and appends its rows to them.
 """
-import numpy as np
-
 from .common import F, I
+from .trees import structures
 
 
-def postorder(children, roots):
-    """The nodes under roots, each once, children before their parents; children: a list for each node."""
-    done = set()
-    for root in roots:
-        open_ = [root]
-        while open_:
-            n = open_[-1]
-            missing = [c for c in children[n] if c not in done]
-            open_ += missing
-            if not missing:
-                open_.pop()
-                if n not in done:
-                    done.add(n)
-                    yield n
-
-
-def number(children):
-    """order: the nodes by height; number: the place in it of each node; leaves: how many have no children;
-    begin: where further heights begin after these."""
-    height = np.zeros(len(children), np.int64)
-    for n in postorder(children, range(len(children))):
-        height[n] = max((height[c] + 1 for c in children[n]), default=0)
-    order = np.argsort(height, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    begin = np.searchsorted(height[order], np.arange(1, height.max(initial=0) + 2))
-    return order, place, int(begin[0]), begin - begin[0]
+def number(forest):
+    """order: the nodes by height; place: where each stands in it; leaves: how many have no children; begin."""
+    order, begin, place, _ = structures.levels(forest)
+    return order, place, int(begin[1]), begin[1:] - begin[1]
 
 
 def begin_input(g):

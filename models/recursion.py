@@ -27,13 +27,10 @@ CASES = {
     "treelstm_children": dict(cell="treelstm", words="all", children="any"),
     "treelstm_binary": dict(cell="treelstm_binary"),
     "treegru": dict(cell="treegru"),
-    "treegru_children": dict(cell="treegru", words="all", children="any"),
     "simpletreegru": dict(cell="simpletreegru"),
     "mvrnn": dict(cell="mvrnn", hidden=64, vocabulary=100),
-    **{f"{cell}_levels": dict(cell=cell, form="levels", **options) for cell, options in {
-        "rae": dict(hidden=512, length=127), "treernn": {}, "treefc": dict(tree="perfect", length=255),
-        "treelstm": {}, "treegru": {}}.items()},
-    "treelstm_words_levels": dict(cell="treelstm", words="all", form="levels"),
+    "rae_levels": dict(cell="rae", hidden=512, length=127, form="levels"),
+    "treelstm_levels": dict(cell="treelstm", form="levels"),
 }
 SMALL = dict(batch=2, length=15, hidden=8, vocabulary=20)
 STRUCTURE = ("left", "right", "is_leaf")
@@ -57,12 +54,11 @@ def forest(tree, batch, length, vocabulary, children, seed):
     return trees.dependencies(a, r) if children == "any" else a, words, r
 
 
-def children_of(a):
-    """The list of children of each node."""
-    if "begin" in a:
-        return [a["child"][i:j].tolist() for i, j in zip(a["begin"], a["begin"][1:])]
-    return [[] if leaf else [left, right]
-            for left, right, leaf in zip(*(a[k].tolist() for k in STRUCTURE))]
+def structure(a):
+    """The arrays of a forest as what computes with forests."""
+    if "child" in a:
+        return trees.structures.Forest(a["child_begin"], a["child"], a["roots"])
+    return trees.structures.from_binary(*(a[k] for k in (*STRUCTURE, "roots")))
 
 
 def weights(cell, hidden, vocabulary, tree, batch, length, children, seed, **_):
@@ -80,10 +76,10 @@ def inputs(**options):
     a = nodes(**options)
     arrays = CELLS[options["cell"]].arrays
     if options["children"] == "any":
-        return {k: a[k] for k in (*arrays, "begin", "child", "roots")}
+        return {k: a[k] for k in (*arrays, "child_begin", "child", "roots")}
     if options["form"] == "recursive":
         return {k: a[k] for k in (*arrays, *STRUCTURE, "roots")}
-    order, place, leaves, begin = levels.number(children_of(a))
+    order, place, leaves, begin = levels.number(structure(a))
     own = order if options["words"] == "all" else order[:leaves]
     return {**{k: a[k][own] for k in arrays}, **{k: place[a[k][order[leaves:]]] for k in STRUCTURE[:2]},
             "begin": begin, "roots": place[a["roots"]]}
@@ -91,17 +87,18 @@ def inputs(**options):
 
 def reference(x, w, **options):
     a = nodes(**options)
-    children, roots = children_of(a), a["roots"].tolist()
+    trees_ = structure(a)
+    children, order = trees_.children(), trees.structures.levels(trees_).order.tolist()
     a = {**wide(w), **wide(a)}
     cell, state = CELLS[options["cell"]], {}
-    for n in levels.postorder(children, roots):
+    for n in order:
         own = [state[c] for c in children[n]]
         if issubclass(cell, SumCell):
             has_word = options["words"] == "all" or not own
             state[n] = cell.reference(a, word_of(a, n) * has_word, own)
         else:
             state[n] = cell.reference(a, n, own)
-    results = [state[root] for root in roots]
+    results = [state[root] for root in a["roots"].tolist()]
     if len(results) == 1:
         return narrow(*results[0])
     return narrow(*(np.stack(v) for v in zip(*results)))
@@ -121,8 +118,8 @@ def export(batch=1, length=37, hidden=256, cell="treelstm", tree="random", words
 
 def export_recursive(kind, name, values, batch, hidden, words, children):
     g = Graph(name)
-    types = {"inp": F("nodes", hidden), "is_leaf": B("nodes"), "begin": I("nodes_and_one"), "child": I("edges")}
-    structure = ("begin", "child") if children == "any" else STRUCTURE
+    types = {"inp": F("nodes", hidden), "is_leaf": B("nodes"), "child_begin": I("nodes_and_one"), "child": I("edges")}
+    structure = ("child_begin", "child") if children == "any" else STRUCTURE
     names = [g.input(k, types.get(k, I("nodes"))) for k in (*kind.arrays, *structure)]
     roots = g.input("roots", I(batch))
     names += g.weights(values)
@@ -147,8 +144,8 @@ def export_recursive(kind, name, values, batch, hidden, words, children):
 
     def of_any(g, n, *rest):
         a = dict(zip(names, rest))
-        first = g.Gather(a["begin"], n, axis=0)
-        count = g.Sub(g.Gather(a["begin"], g.Add(n, 1), axis=0), first)
+        first = g.Gather(a["child_begin"], n, axis=0)
+        count = g.Sub(g.Gather(a["child_begin"], g.Add(n, 1), axis=0), first)
         products = own(g, a, n)
         zero = g.const(np.zeros((1, hidden), np.float32))
 
@@ -181,24 +178,20 @@ def export_levels(kind, name, values, batch, hidden, words, children):
     a["roots"] = g.input("roots", I(batch))
     a.update(g.weights(values))
     results = kind.types(hidden)
-    products = {}
+    x = a["inp"] if kind.arrays == ("inp",) else g.Gather(a["embedding"], a["word"], axis=0)
+    leaves = x
     if words == "all":
-        leaves = g.Sub(g.Shape(a["word"]), g.Shape(a["left"]))
-        x = g.Gather(a["embedding"], a["word"], axis=0)
-        products = {k: g.MatMul(x, a[k]) for k in kind.of_node + kind.of_children}
-        first = kind.node(g, a, None, {k: g.Slice(products[k], [0], leaves, [0]) for k in kind.of_node})
-        end = g.Shape(a["word"])
-        products = {k: g.Slice(v, leaves, end, [0]) for k, v in products.items()}
-    elif kind.arrays == ("inp",):
-        first = kind.leaf(g, a, a["inp"])
-    else:
-        first = kind.leaf(g, a, g.Gather(a["embedding"], a["word"], axis=0))
+        nodes = g.Shape(a["word"])
+        bound = g.Sub(nodes, g.Shape(a["left"]))
+        leaves, x = g.Slice(x, [0], bound, [0]), g.Slice(x, bound, nodes, [0])
+    first = kind.leaf(g, a, leaves)
 
     def step(g, of_level, *states):
         both = [[g.Gather(v, child, axis=0) for v in states]
                 for child in map(of_level, (a["left"], a["right"]))]
-        rows = {k: of_level(v) for k, v in products.items()}
-        return kind.inner(g, a, *both, *([rows] if rows else []))
+        if words == "leaves":
+            return kind.inner(g, a, *both)
+        return kind.inner(g, a, *both, kind.products(g, a, of_level(x), kind.of_node + kind.of_children))
 
     states = levels.loop(g, begin, dict(zip(results, first)), hidden, step)
     for v, k in zip(states, results):

@@ -15,16 +15,12 @@ length   nodes of a tree, shared ones counted as often as they occur; of a progr
 """
 import numpy as np
 
-from . import levels
 from .common import F, Graph, I, narrow, normal, sigmoid, uniform, wide
+from .trees import structures
 
 LEAF, UNARY, BINARY, CONDITIONAL, LAMBDA, ASSIGNMENT, SEQUENCE, BRANCH = range(8)
 OPERATORS = 8
-CASES = {
-    "syntax": dict(),
-    "syntax_shared": dict(shared=True, vocabulary=4),
-    "syntax_program": dict(program=True),
-}
+CASES = {"syntax": dict(), "syntax_program": dict(program=True)}
 SMALL = dict(batch=2, length=15, hidden=8, vocabulary=5)
 
 
@@ -116,7 +112,7 @@ def reference(x, w, batch, **_):
         SEQUENCE: lambda s, x, y: np.tanh(x @ a["S"] + y @ a["T"] + a["b_s"]),
         BRANCH: lambda s, x, y, z: np.tanh(x @ a["B"] + y @ a["S"] + z @ a["T"] + a["b_b"]),
     }
-    for n in levels.postorder(children, x["roots"].tolist()):
+    for n in structures.levels(structures.from_children(children)).order.tolist():
         h[n] = cells[int(x["kind"][n])](x["symbol"][n], *(h[c] for c in children[n]))
     results = [h[root] for root in x["roots"].tolist()]
     return narrow(results[0] if batch == 1 else np.stack(results))

@@ -62,22 +62,16 @@ def make(kind, batch, nodes, rng, vocabulary):
 
 
 def dependencies(a, rng):
-    """The trees over the words alone that binary trees stand for: of the two parts of an inner node one, chosen
-    at random, has the head, and the head of the other part is a child of it. Any number of children in CSR
-    form: child[begin[n]:begin[n + 1]] are those of n; parents have smaller numbers than their children."""
-    inner = np.flatnonzero(~a["is_leaf"])
-    chosen = dict(zip(inner.tolist(), rng.integers(0, 2, len(inner)).tolist()))
-    head = np.arange(len(a["left"]))
-    for n in inner[::-1]:  # children have larger numbers
-        head[n] = head[a[("left", "right")[chosen[int(n)]]][n]]
-    children = {int(n): [] for n in np.flatnonzero(a["is_leaf"])}
-    for n in inner.tolist():
-        children[int(head[n])].append(int(head[a[("right", "left")[chosen[n]]][n]]))
-    order = [int(head[root]) for root in a["roots"]]
-    for n in order:
-        order += children[n]
-    place = {n: i for i, n in enumerate(order)}
-    counts = [len(children[n]) for n in order]
-    return {"word": a["word"][order], "roots": np.arange(len(a["roots"])),
-            "begin": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            "child": np.asarray([place[c] for n in order for c in children[n]], np.int64)}
+    """The trees over the words alone that binary trees stand for, child_begin, child, roots and word: of the two
+    parts of an inner node one, chosen at random, has the head, and the head of the other part is a child of it."""
+    order = structures.levels(structures.from_binary(*(a[k] for k in ("left", "right", "is_leaf", "roots")))).order
+    words = np.flatnonzero(a["is_leaf"])
+    head = np.zeros(len(a["is_leaf"]), np.int64)
+    head[words] = np.arange(len(words))
+    children = [[] for _ in words]
+    inner = order[len(words):]
+    for n, side in zip(inner, rng.integers(0, 2, len(inner))):
+        both = head[[a["left"][n], a["right"][n]]]
+        head[n] = both[side]
+        children[both[side]].append(int(both[1 - side]))
+    return {**structures.from_children(children, head[a["roots"]]).csr(), "word": a["word"][words]}

@@ -164,6 +164,12 @@ static void note_from(void *user, Stmt *s, int arm) {
     }
 }
 
+/* Whether t is made outside of the recursion. */
+static bool outside(const Line *x, const Tensor *t) {
+    t = tensor_root(t);
+    return t->kind == TK_CONST || t->kind == TK_INPUT || seq_inside(x->outer, t->seq);
+}
+
 static bool has_product(void *user, Expr *e) {
     (void)user;
     return is_sum_of_products(e);
@@ -171,9 +177,7 @@ static bool has_product(void *user, Expr *e) {
 static void need_early(void *user, Expr *e) {
     Line *x = user;
     Tensor *t = tensor_root(e->t);
-    const bool own = t->kind != TK_CONST && t->kind != TK_INPUT && t->id < x->r.ntensor &&
-                     !seq_inside(x->outer, t->seq);
-    if (!own || x->early[t->id]) return;
+    if (outside(x, t) || x->early[t->id]) return;
     x->early[t->id] = true;
     if (t->kind == TK_TE) e_each_load(x->r.c, t->body, need_early, x);
 }
@@ -190,6 +194,41 @@ static void note_early(void *user, Stmt *s, int arm) {
 
 static bool computed_early(const Line *x, const Tensor *t) { return x->early[t->id]; }
 
+/* ---- constants of an arm --------------------------------------------------------------------- */
+#define FOLD_MAX 65536 /* elements */
+
+static Expr *folded_load(void *user, Expr *e) {
+    Line *x = user;
+    const Def *d = rows_def(&x->r, e->t);
+    if (!d || !d->same) return NULL;
+    return e->kind ? e_loadf(x->r.c, d->t, e->a[0]) : e_load(x->r.c, d->t, e->a);
+}
+static void only_constants(void *user, Expr *e) {
+    *(bool *)user &= tensor_root(e->t)->kind == TK_CONST;
+}
+
+/* What is made of constants alone, such as of the zeros that a leaf begins with, is one, too. */
+static bool fold(Line *x, const Stmt *s) {
+    Cx *c = x->r.c;
+    Tensor *old = s->op.t[0], t = *old;
+    if (x->r.tensor[old->id].same) return true;
+    double n = 1;
+    for (int i = 0; i < t.rank; i++) n *= cost_size(t.dim[i]);
+    if (t.rank < 0 || n > FOLD_MAX || !(t.body->flags & EF_LOAD)) return false;
+    t.body = e_subst(c, t.body, 0, NULL, NULL, folded_load, x);
+    bool all = !(t.body->flags & (EF_SYM | EF_INDIM | EF_GUARD));
+    e_each_load(c, t.body, only_constants, &all);
+    const Const *k = all ? interp_fold(c, &t) : NULL;
+    if (!k) return false;
+    Tensor *r = tensor_new(c, TK_CONST, k->dtype, k->rank, t.dim);
+    r->data = k;
+    r->seq = x->r.p->top;
+    r->name = old->name;
+    r->path = old->path;
+    x->r.tensor[old->id] = (Def){.list = x->w->all, .t = r, .same = true};
+    return true;
+}
+
 /* Symbols, and what is computed before the loop. */
 static void run_early(void *user, Stmt *s, int arm) {
     Line *x = user;
@@ -199,7 +238,7 @@ static void run_early(void *user, Stmt *s, int arm) {
         define_column(x, s->let.sym);
     else if (s->kind == S_LET)
         b->sym[s->let.sym->id] = (Def){.list = all, .e = s->let.e};
-    if (s->kind == S_OP && computed_early(x, s->op.t[0])) rows_op(b, s, all);
+    if (s->kind == S_OP && !fold(x, s) && computed_early(x, s->op.t[0])) rows_op(b, s, all);
     if (s->kind == S_CALL) x->column++;
     if (s->kind == S_LOOP) x->column += 2;
     for (int i = 0; arm >= 0 && i < s->br.syms.n; i++) {
@@ -211,9 +250,11 @@ static void run_early(void *user, Stmt *s, int arm) {
     }
     for (int i = 0; arm >= 0 && i < s->br.joins.n; i++) {
         const Join *j = &s->br.joins.p[i];
-        if (!j->arm[arm]) continue;
-        const Def *d = rows_def(b, j->arm[arm]);
-        if (d) b->tensor[j->out->id] = *d;
+        const Def *d = j->arm[arm] ? rows_def(b, j->arm[arm]) : NULL;
+        if (d)
+            b->tensor[j->out->id] = *d;
+        else if (j->arm[arm] && outside(x, j->arm[arm]))
+            b->tensor[j->out->id] = (Def){.list = all, .t = j->arm[arm], .same = true};
     }
 }
 
@@ -299,9 +340,12 @@ static void run_late(void *user, Stmt *s, int arm) {
     Rows *b = &x->r;
     List *at = x->w->now;
     switch (s->kind) {
-    case S_LET: x->column += x->k->column[s->let.sym->id]; break; /* is defined */
+    case S_LET: /* what may use tensors of this height is defined anew */
+        x->column += x->k->column[s->let.sym->id];
+        if (!x->k->sym[s->let.sym->id]) b->sym[s->let.sym->id] = (Def){.list = at, .e = s->let.e};
+        break;
     case S_OP:
-        if (!computed_early(x, s->op.t[0])) rows_op(b, s, at);
+        if (!fold(x, s) && !computed_early(x, s->op.t[0])) rows_op(b, s, at);
         break;
     case S_CHECK: /* the linearizer makes those that it can */
         if (!structure_checks(x->k, s)) rows_check(b, s, at);
@@ -317,14 +361,15 @@ static void run_late(void *user, Stmt *s, int arm) {
         break;
     }
     case S_BRANCH:
-        for (int i = 0; i < s->br.syms.n; i++) x->column += x->k->column[s->br.syms.p[i].sym->id];
+        for (int i = 0; i < s->br.syms.n; i++) {
+            const JoinSym *j = &s->br.syms.p[i];
+            x->column += x->k->column[j->sym->id];
+            if (!x->k->sym[j->sym->id]) b->sym[j->sym->id] = (Def){.list = at, .e = j->arm[arm]};
+        }
         for (int i = 0; i < s->br.joins.n; i++) {
             const Join *j = &s->br.joins.p[i];
             const Def *d = j->arm[arm] ? rows_def(b, j->arm[arm]) : NULL;
-            if (d)
-                b->tensor[j->out->id] = *d;
-            else if (j->arm[arm])
-                b->tensor[j->out->id] = (Def){.list = at, .t = rows_copy(x, at, j->arm[arm], s)};
+            if (d) b->tensor[j->out->id] = *d;
         }
         break;
     default: die("statement %d in a recursion by heights", s->kind);
@@ -339,8 +384,8 @@ static void make_parts(Line *x) {
     x->w->part = NEWN(b->a, Tensor *, f->nout);
     for (int i = 0; i < f->nout; i++) {
         const Def *d = rows_def(b, f->out[i]);
-        const bool fresh = d && d->list == x->w->now && d->t->kind == TK_TE && !d->find &&
-                           !d->from && !d->t->owned && d->t->seq == b->seq;
+        const bool fresh = d && d->list == x->w->now && !d->same && d->t->kind == TK_TE &&
+                           !d->find && !d->from && !d->t->owned && d->t->seq == b->seq;
         Tensor *t = x->w->part[i] = fresh ? d->t : rows_copy(x, x->w->now, f->out[i], &none);
         t->owned = true;
         t->table = x->tables[x->w->c->func].phi[i];
@@ -561,9 +606,11 @@ static void collect(Calls *k, Seq *q) {
 
 /* The number of rows of a height is not known: it is taken to be twice the number of calls that an
  * activation makes (batches of a depth: once, for leaves of other depths wait), and four times that
- * for several roots. */
-#define LINEARIZED_NS 12 /* of a node, by the linearizer */
-#define CALL_NS 20       /* of an activation, besides its body */
+ * for several roots. With several calls, equal activations may be reached on several ways, and the
+ * plain recursion computes them each time, in the worst case without end: every second one is taken
+ * to be such. */
+#define LINEARIZED_NS 20 /* of a node, by the linearizer */
+#define CALL_NS 5        /* of an activation, besides its body */
 static bool worth(Program *p, const Structure *k, const Stmt *s) {
     const Device *d = p->schedule->device;
     int calls = 1;
@@ -576,7 +623,8 @@ static bool worth(Program *p, const Structure *k, const Stmt *s) {
     const int rows = (calls > 1 ? 2 * calls : 1) * (k->naround ? 4 : 1);
     const RowsCost one = rows_cost(p, s->call.f, rows);
     const double barrier = p->schedule->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
-    return decide(p, X_LINEARIZE, s, one.one_ns + CALL_NS + barrier,
+    const double plain = one.one_ns + CALL_NS + barrier;
+    return decide(p, X_LINEARIZE, s, calls > 1 ? 2 * plain : plain,
                   one.one_ns - one.saved_ns + LINEARIZED_NS + (2 * d->group_ns + barrier) / rows);
 }
 

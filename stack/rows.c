@@ -81,7 +81,8 @@ Def *rows_def(Rows *b, Tensor *t) {
     const Def *base = rows_def(b, t->base);
     if (!base) return NULL;
     *d = *base;
-    d->t = rows_of(b, TK_VIEW, t, 0, base->t->dim[0], base->t->seq);
+    d->t = base->same ? tensor_like(b->c, TK_VIEW, t, t->rank, t->dim, base->t->seq)
+                      : rows_of(b, TK_VIEW, t, 0, base->t->dim[0], base->t->seq);
     d->t->base = base->t;
     return d;
 }
@@ -138,7 +139,9 @@ static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
     if (e->op == E_SYM) r = lift_sym(k, e->sym);
     for (int i = 0; i < e->n; i++) a[i] = lift(k, e->a[i], in_reduce || e->op == E_REDUCE);
     Def *d = e->op == E_LOAD ? rows_def(b, e->t) : NULL;
-    if (d && in_reduce && d->t->rank > 1 && is_scattered(d, k->at))
+    if (d && d->same)
+        r = e->kind ? e_loadf(b->c, d->t, a[0]) : e_load(b->c, d->t, a);
+    else if (d && in_reduce && d->t->rank > 1 && is_scattered(d, k->at))
         r = load_row(b, gathered(k, d), k->row, e, a);
     else if (d)
         r = load_row(b, d->t, index_of(b, d, k->at, k->row), e, a);

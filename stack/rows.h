@@ -31,6 +31,7 @@ typedef struct Def {
     /* NULL, or gives, instead of that, the value of a symbol in row r, or the index of a tensor */
     Expr *(*find)(Rows *b, const struct Def *d, Expr *r);
     const void *user; /* for find */
+    bool same;        /* t has no rows: all have the same value */
 } Def;
 
 struct Rows {

@@ -84,7 +84,8 @@ static bool walk_loop(Find *x, const Stmt *s, bool in_loop) {
     x->k->sym[s->loop.iter->id] = true;
     bool changed = true;
     for (int i = 0; i < s->loop.syms.n; i++)
-        x->k->sym[s->loop.syms.p[i].sym->id] = computes(x, s->loop.syms.p[i].init);
+        x->k->sym[s->loop.syms.p[i].sym->id] =
+            !dtype_is_float(s->loop.syms.p[i].sym->dtype) && computes(x, s->loop.syms.p[i].init);
     while (changed && !x->why) { /* until what is assumed of carried symbols holds */
         changed = false;
         walk(x, s->loop.body, true);

@@ -114,10 +114,14 @@ static void choose_rows(Contraction *k) {
 }
 
 /* Sets: products over equal reduction axes run in one loop; not so many that few rows share a
- * vector. */
+ * vector, and then in each set about as many. */
 static void choose_sets(Contraction *k) {
     int most = k->m && axis_size(k->m, ROW_BLOCK) >= 6 ? 4 : MAX_PRODUCTS;
-    if (k->n > most) by_factor(k);
+    if (k->n > most) {
+        by_factor(k);
+        const int sets = (k->n + most - 1) / most;
+        most = (k->n + sets - 1) / sets;
+    }
     for (int j = 0; j < k->n; j++) {
         Product *p = &k->p[j];
         p->slot = j;

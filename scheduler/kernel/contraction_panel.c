@@ -64,7 +64,8 @@ static void pack(Contraction *k, int panel) {
                    .limit = axis_size(k->v, 0),
                    .dtype = DT_F32};
     for (int j = 0; j < k->n; j++)
-        if (k->p[j].packed && k->p[j].panel == panel) add_source(k, &k->p[j], &like);
+        if (k->p[j].packed && k->p[j].panel == panel && k->p[j].place == like.nsource)
+            add_source(k, &k->p[j], &like); /* others have the same */
     q->packed = packed_intern(g->p, &like);
     q->tile = (int64_t)q->n * k->vt;
     for (int i = like.tile + 1; i < like.nouter; i++) q->tile *= like.extent[i];
@@ -179,7 +180,11 @@ void contraction_panels(Contraction *k, int64_t streamed) {
         while (i < k->npanel && !same_panel(k, &k->p[k->panel[i].lead], p)) i++;
         if (i == k->npanel) k->panel[k->npanel++] = (Panel){.set = p->set, .lead = j};
         p->panel = i;
-        p->place = k->panel[i].n++;
+        p->place = -1;
+        for (int o = 0; o < j; o++) /* rows of several operands by one constant */
+            if (k->p[o].packed && k->p[o].panel == i && k->p[o].vec == p->vec)
+                p->place = k->p[o].place;
+        if (p->place < 0) p->place = k->panel[i].n++;
     }
     for (int i = 0; i < k->npanel; i++) pack(k, i);
     choose_ahead(k, streamed);

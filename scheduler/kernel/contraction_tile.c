@@ -22,6 +22,7 @@ static int64_t tiles_of(int64_t lanes, int64_t grain, int64_t tile, int n) {
 typedef struct TileModel {
     const Contraction *k;
     int widest, factors;   /* products of the largest set, and their different factors of a row */
+    int operands;          /* … and their different vectors */
     int units;             /* that share the domain */
     int64_t length, grain; /* steps of that set's loop; of the split axis */
     int64_t near; /* bytes of a panel that stay in the first cache between two blocks of rows */
@@ -30,7 +31,7 @@ typedef struct TileModel {
 /* Cycles of one step of the inner loop: two vector operations, and two loads a cycle (one of
  * operands that come from the second cache), sums in flight to hide their latency. */
 static double step_cycles(const TileModel *t, int nv, int mr, bool near) {
-    int sums = nv * mr * t->widest, vectors = nv * t->widest;
+    int sums = nv * mr * t->widest, vectors = nv * t->operands;
     double loads = vectors * (near ? 0.5 : 1) + mr * t->factors * 0.5,
            busy = sums * 0.5 > loads ? sums * 0.5 : loads;
     return (busy > 4 ? busy : 4) + 0.25 +
@@ -42,7 +43,7 @@ static double step_cycles(const TileModel *t, int nv, int mr, bool near) {
 static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_t lanes) {
     const Kernel *g = t->k->g;
     int vec = g->lanes;
-    bool near = mr < rows && (int64_t)nv * t->widest * vec * t->length * 4 <= t->near,
+    bool near = mr < rows && (int64_t)nv * t->operands * vec * t->length * 4 <= t->near,
          by_v = g->split == t->k->v;
     bool by_m = t->k->m && g->split == t->k->m, known = axis_size(t->k->v, -1) >= 0;
     double time = 0;
@@ -116,10 +117,13 @@ static TileModel model_of(const Contraction *k) {
         if (q > t.widest) t.widest = q, wide = s;
     }
     for (int j = 0; j < k->n; j++) {
-        bool known = k->p[j].set != wide;
-        for (int i = 0; i < j && !known; i++)
-            known = k->p[i].set == wide && k->p[i].sca == k->p[j].sca;
+        bool known = k->p[j].set != wide, vec = known;
+        for (int i = 0; i < j; i++) {
+            known |= k->p[i].set == wide && k->p[i].sca == k->p[j].sca;
+            vec |= k->p[i].set == wide && k->p[i].vec == k->p[j].vec;
+        }
         t.factors += !known;
+        t.operands += !vec;
     }
     t.length = axes_size(k->nraxis[wide], k->raxis[wide], 64);
     if (g->grain) e_is_int(g->grain, &t.grain);
@@ -134,7 +138,8 @@ void contraction_tile(Contraction *k) {
     int vec = g->lanes, budget = vec >= 16 ? 28 : 12, registers = vec >= 16 ? 32 : 16;
     TileModel t = model_of(k);
     int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
-    if (!t.widest) t.widest = 1; /* dot products only: rows share nothing in registers */
+    if (!t.widest)
+        t.widest = t.operands = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
     double best = 0;
     Way way[WAYS_MAX + 1];
@@ -144,7 +149,7 @@ void contraction_tile(Contraction *k) {
             int mr = row_sizes[i];
             int sums = nv * mr * t.widest;
             if ((rows && mr > rows) || (sums > budget && nv * mr > 1)) break;
-            if (mr > 1 && sums + nv * t.widest + 1 > registers) break;
+            if (mr > 1 && sums + nv * t.operands + 1 > registers) break;
             double time = rows ? tile_time(&t, nv, mr, rows, lanes)
                                : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
                                      0.5 * tile_time(&t, nv, mr, ROWS_FEW, lanes) +

@@ -16,7 +16,9 @@ static void take(DotsKernel *k, Expr *e, Expr *when) {
         if (k->when[j] != when) k->when[j] = k->when[j] && when ? e_or(c, k->when[j], when) : NULL;
         return;
     }
-    if (k->n < MAX_PRODUCTS && kernel_product(k->g, e, &k->p[k->n])) k->when[k->n++] = when;
+    if (k->n < MAX_PRODUCTS &&
+        (kernel_product(k->g, e, &k->p[k->n]) || kernel_built(k->g, e, &k->p[k->n])))
+        k->when[k->n++] = when;
 }
 
 /* The products below e, which is needed under condition `when`. Conditions must be the same for all
@@ -56,6 +58,7 @@ static int64_t share_of(const Kernel *g, const Axis *x, int64_t unknown) {
 /* Sets up p for columns along v, along which one factor alone moves; false: it cannot. */
 static bool orient(const DotsKernel *k, Product *p, const Axis *v) {
     AxisRole role = product_role(&p->sum, v);
+    if (p->columns) return p->packed = p->columns == v;
     if (role != ROLE_M && role != ROLE_N) return false;
     product_turn(p, role == ROLE_N);
     p->packed = packable(k->g, p, role == ROLE_N);
@@ -140,7 +143,7 @@ static bool by_fours(const Expr *e, const Axis *x) {
 /* Steps that lie together in sca (vec). */
 static int64_t run_of_steps(const DotsKernel *k, const DotsPart *q, bool vec) {
     const Product *p = &k->p[q->lead];
-    if (!q->nraxis) return 1;
+    if (!q->nraxis || (!vec && p->columns && p->sca->op != E_LOAD)) return 1;
     Axis *x = q->raxis[q->nraxis - 1];
     if (!e_is_ival(e_coef(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1)) return 1;
     return axis_size(x, INT32_MAX);
@@ -151,13 +154,14 @@ static void set_ways(const DotsKernel *k, DotsPart *q) {
     const Product *p = &k->p[q->lead];
     for (int vec = 0; vec < 2; vec++) {
         int64_t run = run_of_steps(k, q, vec);
-        Axis *x = vec ? k->v : k->nrow ? k->row[k->nrow - 1] : NULL;
+        Axis *x = vec ? k->v : k->nrow && !p->columns ? k->row[k->nrow - 1] : NULL;
         q->across[vec] =
             run < 8 && x && e_is_ival(e_coef(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1);
         q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
                           (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
         q->async[vec] = k->g->p->schedule->device->async && q->matrix != DT_F32 &&
-                        (q->by_four[vec] || (vec ? p->vec : p->sca)->dtype == DT_F32);
+                        (q->by_four[vec] || (vec ? p->vec : p->sca)->dtype == DT_F32) &&
+                        (vec || p->sca->op == E_LOAD);
         q->even[vec] =
             q->by_four[vec] && by_fours(vec ? p->vec_flat : p->sca_flat, q->raxis[q->nraxis - 1]);
     }

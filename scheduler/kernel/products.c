@@ -27,7 +27,8 @@ bool kernel_built(const Kernel *k, Expr *e, Product *p) {
     if (built < 0) return false;
     p->vec = p->sum.load[!built];
     p->vec_flat = p->sum.flat[!built];
-    p->sca = p->sca_flat = p->sum.factor[built];
+    p->sca = p->sum.factor[built];
+    p->sca_flat = p->sca->op == E_LOAD ? flat_of(k->c, p->sca) : p->sca;
     e_each_load(k->c, p->sca, member_load, &m);
     return !m.read && packable(k, p, !built);
 }

@@ -26,8 +26,8 @@ typedef struct Product {
  * them of a member of the group; sets p->sum if so. */
 bool kernel_product(const Kernel *k, Expr *e, Product *p);
 /* Whether reduction e is a sum of products one factor of which the kernel can compute for itself
- * (product_built) without members of the group; sets *p if so, with columns, vec and sca. Until the
- * kernel has laid it out, sca_flat is sca. */
+ * (product_built) without members of the group; sets *p if so, with columns, vec and sca. Where sca
+ * is no load, sca_flat is sca. */
 bool kernel_built(const Kernel *k, Expr *e, Product *p);
 /* Makes factor `vec` of the sum the vector operand, and the other one sca. */
 void product_turn(Product *p, int vec);

@@ -29,9 +29,11 @@ typedef enum {
 typedef struct Access {
     AccessKind kind;
     Tensor *t;
-    Tensor *elem; /* t is a scan output and this the element of it, an iteration's; or NULL */
+    Tensor *elem; /* t is a scan output or filled by rows, and this the part of it that an iteration
+                     makes; or NULL */
     bool write;
     bool append; /* a write after all existing elements: it conflicts with no access to them */
+    bool rows;   /* a write of rows that this iteration does not read but as `elem` */
     int past;    /* 1 + the unit that is known to be past it; 0: none */
     Part part;
 } Access;
@@ -88,7 +90,7 @@ static bool has_access(const AccessVec *v, const Access *a) {
     for (int i = 0; i < v->n; i++) {
         const Access *b = &v->p[i];
         if (a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
-            a->write == b->write && a->append == b->append &&
+            a->write == b->write && a->append == b->append && a->rows == b->rows &&
             (part_same(a->part, b->part) ||
              (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE)))
             return true;
@@ -124,7 +126,9 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
         touch_part(x, m->via, write, part, elem);
         return;
     }
-    bool append = t->kind == TK_TE && (t->base || (m && m->kind == M_ROWS));
+    const bool rows = m && m->kind == M_ROWS;
+    bool append = t->kind == TK_TE && (t->base || rows);
+    if (rows) elem = t;
     if (append) {
         t = m->via;
         m = mem_of(t);
@@ -135,7 +139,7 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
             if (x->alias.p[i].t == t && x->alias.p[i].of)
                 touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
-    Access a = {ON_TENSOR, t, elem, write, append && write, 0, part};
+    Access a = {ON_TENSOR, t, elem, write, append && write, rows && write, 0, part};
     if (!has_access(&x->now, &a)) vec_push(x->a, &x->now, a);
 }
 
@@ -196,6 +200,7 @@ static bool conflict(const Access *a, const Access *b) {
     if ((!a->write && !b->write) || a->kind != b->kind || a->kind == ON_TAKEN) return false;
     if (a->kind == ON_RECORD) return true;
     if (a->append && a->t == b->t) return false;
+    if (b->rows && a->t == b->t && !a->elem) return false;
     if (a->t == b->t && a->elem && b->elem && outer_element(a->elem) != outer_element(b->elem))
         return false;
     if (!overlap(a->t, b->t)) return false;
@@ -317,6 +322,7 @@ static void walk(Sync *x, Seq *q);
 
 /* The same memory as seen by the next iteration. */
 static Access next_iteration(Access a, const Stmt *loop) {
+    a.rows = false;
     if (a.kind != ON_TENSOR) return a;
     const Mem *m = mem_of(a.t);
     if (m->kind == M_CARRY)
@@ -686,6 +692,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         }
         case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
+            if (s->ext.host) break;
             for (int k = 0; k < s->ext.nin; k++)
                 touch(x, s->ext.in[k], false, s->ext.row->plan || s->each ? part_whole : part_solo);
             for (int k = 0; k < s->ext.nout; k++) {

@@ -117,7 +117,8 @@ typedef struct Sites {
     Map *seen;
     int n;
     bool flat, conditional, operand, in_reduce, in_index, repeated;
-    int operands, built; /* loads that are factors of products; of them what kernels can compute */
+    int operands, built; /* products that it is a factor of; of which kernels can compute it */
+    int inner, own;      /* loads in other factors that kernels compute; in no product */
     int lazy, inside;    /* conditions around the place, and factors that the kernel computes */
     Expr *evals;         /* evaluations over the user's whole domain, int64 */
     Expr *domain;
@@ -173,6 +174,8 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
         s->in_reduce |= s->nextent > 0;
         s->in_index |= index;
         s->repeated |= s->nextent > 0 && !operand && !s->inside;
+        s->inner += !operand && s->inside;
+        s->own += !operand && !s->inside;
         Expr *n = s->domain;
         for (int i = 0; i < s->nextent; i++) n = e_mul(c, n, s->extent[i]);
         s->evals = e_add(c, s->evals, n);
@@ -220,7 +223,8 @@ typedef struct OperandWays {
     const Fuse *f;
     const Tensor *t;
     const Cost *k;
-    int groups, loads; /* that have products with it; that read it at their own position */
+    int groups, loads; /* that have products with it; loads beside them */
+    bool inner;        /* it is a part of factors that products compute */
     bool built;
 } OperandWays;
 
@@ -234,18 +238,20 @@ static double operand_ns(void *user, double unknown) {
     double ns = n * (o->k->simple * d->element_ns + o->k->expensive * d->function_ns);
     if (ns < bytes / device_gbps(d, bytes)) ns = bytes / device_gbps(d, bytes);
     const double wait = plan->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
-    return o->built ? o->groups * ns + o->loads * ns / plan->units
-                    : ns / plan->units + d->group_ns + wait;
+    if (!o->built) return ns / plan->units + d->group_ns + wait;
+    /* Rows that are only read are read where they are. */
+    const int times = (o->t->body->op == E_LOAD ? 0 : o->groups) + o->inner;
+    return times * ns + o->loads * ns / plan->units;
 }
 
 /* Whether the products with t compute it for themselves, rows by rows: what is read through an
  * index, so that it is not copied first, and sums and the like of such. */
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
-    OperandWays o = {.f = f, .t = t, .k = k, .loads = s->n - s->built};
+    OperandWays o = {.f = f, .t = t, .k = k, .inner = s->inner > 0, .loads = s->own};
     Indirect indirect = {f, false};
-    if (f->p->schedule->lanes <= 1 || s->operands != s->built || s->conditional || s->in_index ||
-        s->repeated)
+    if ((f->p->schedule->lanes <= 1 && !device_is_gpu(f->p->schedule->device)) ||
+        s->operands != s->built || s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
     if (!indirect.found) return false;

@@ -315,6 +315,19 @@ def embedding():
                             [ramp("table", 9, 16), ramp("w_word", 16, 24), ramp("w", 40, 24)]))
 
 
+def gathered():
+    """A gate and a value of sums of rows that are read through indices, and a gate of one of the rows: the products compute
+    the sum, and read the rows, for themselves."""
+    save("gathered", graph(
+        [node("Gather", ["table", "left"], ["a"], "left_row"), node("Gather", ["table", "right"], ["b"], "right_row"),
+         node("Add", ["a", "b"], ["ab"], "both"),
+         node("MatMul", ["ab", "w"], ["p"]), node("Sigmoid", ["p"], ["gate"]), node("MatMul", ["ab", "u"], ["q"]),
+         node("MatMul", ["a", "v"], ["r"]), node("Sigmoid", ["r"], ["forget"]),
+         node("Mul", ["gate", "q"], ["s"]), node("Mul", ["forget", "a"], ["t"]), node("Add", ["s", "t"], ["y"], "cell")],
+        [tensor("table", [50, 32]), tensor("left", ["rows"], I), tensor("right", ["rows"], I)], [tensor("y", ["rows", 32])],
+        [ramp("w", 32, 32), ramp("u", 32, 32), ramp("v", 32, 32)]))
+
+
 def attention():
     """Two contractions with a softmax between them."""
     save("attention", graph(
@@ -388,6 +401,6 @@ def errors():
 
 
 for make in (cells, elementwise, matmul_bias_relu, conv, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
-             grow, unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
+             grow, unroll, interchange, reuse, embedding, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
              library, errors):
     make()

@@ -413,6 +413,49 @@ static void random_sums(void **state) {
     }
 }
 
+/* ---- factors that kernels compute -------------------------------------------------------------
+ */
+static void built(void **state) {
+    (void)state;
+    Run *r = fresh();
+    Cx *c = r->c;
+    static float zeros[4096];
+    Const data = {.dtype = DT_F32, .count = 4096, .data = zeros};
+    Expr *n = e_int(c, 64), *many = e_sym(c, sym_new(c, DT_I64, "rows", 0));
+    Tensor *w = tensor_new(c, TK_CONST, DT_F32, 2, (Expr *[]){n, n}),
+           *x = tensor_new(c, TK_INPUT, DT_F32, 2, (Expr *[]){many, n}),
+           *at = tensor_new(c, TK_INPUT, DT_I64, 1, &many);
+    w->data = &data;
+    Axis *row = axis_new(c, many), *col = axis_new(c, n), *few = axis_new(c, e_int(c, 8)),
+         *k = axis_new(c, n), *open = axis_new(c, many), *columns = NULL;
+    Axis *domain[] = {row, col};
+    Expr *i = e_axis(c, row), *j = e_axis(c, col), *ik = e_axis(c, k);
+    Expr *to = e_load(c, at, &i), *weight = e_load(c, w, (Expr *[]){ik, j});
+    Expr *one = e_load(c, x, (Expr *[]){to, ik}), *both = e_add(c, one, e_un(c, E_TANH, one));
+    SumProduct p;
+    for (int turned = 0; turned < 2; turned++) {
+        Expr *a = turned ? weight : both, *b = turned ? both : weight;
+        assert_true(product_of(e_reduce(c, R_SUM, 1, &k, e_mul(c, a, b)), &p));
+        int f = product_built(c, &p, 2, domain, &columns);
+        assert_true(f >= 0 && p.factor[f] == both && columns == col);
+    }
+#define NONE(n, axes, a, b)                                                                        \
+    assert_true(product_of(e_reduce(c, R_SUM, 1, &k, e_mul(c, a, b)), &p));                        \
+    assert_int_equal(product_built(c, &p, n, axes, &columns), -1)
+    NONE(2, domain, one, e_load(c, x, (Expr *[]){ik, j}));    /* nothing is constant */
+    NONE(2, domain, e_load(c, x, (Expr *[]){j, ik}), weight); /* it moves along the columns, too */
+    NONE(1, domain, both, weight);                            /* … which are no axis */
+    NONE(2, domain, e_reduce(c, R_SUM, 1, &few, e_load(c, x, (Expr *[]){e_axis(c, few), ik})),
+         weight);
+    Axis *short_[] = {row, few};
+    NONE(2, short_, both, e_load(c, w, (Expr *[]){ik, e_axis(c, few)}));
+    k = open; /* how long a row is, is not known */
+    NONE(2, domain, e_load(c, x, (Expr *[]){to, e_axis(c, k)}),
+         e_load(c, w, (Expr *[]){e_axis(c, k), j}));
+#undef NONE
+    done(r);
+}
+
 /* ---- searches -------------------------------------------------------------------------------- */
 static bool counted(void *user, Expr *e) {
     *(int *)user += e->op == E_REDUCE;
@@ -454,8 +497,9 @@ static void searches(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul), cmocka_unit_test(conv),        cmocka_unit_test(einsum),
-        cmocka_unit_test(others), cmocka_unit_test(random_sums), cmocka_unit_test(searches),
+        cmocka_unit_test(matmul),   cmocka_unit_test(conv),        cmocka_unit_test(einsum),
+        cmocka_unit_test(others),   cmocka_unit_test(random_sums), cmocka_unit_test(built),
+        cmocka_unit_test(searches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
