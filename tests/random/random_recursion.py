@@ -80,7 +80,8 @@ def choice(args, folder, member):
     if code:
         return False, "explain: " + err.strip(), ""
     whys = [line.rsplit(": ", 1)[1] for line in out.splitlines() if "cannot be numbered ahead" in line]
-    return takes, "is linearized, although " + member.why[0] if takes and member.why else "", whys[0] if whys else "no word"
+    wrong = takes and member.why and not whys and member.nodes > 2    # constant arguments may leave a leaf alone
+    return takes, "is linearized, although " + member.why[0] if wrong else "", whys[0] if whys else "no word"
 
 
 # ---- what is wrong
