@@ -202,12 +202,20 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
 }
 
-# The benchmark models in small: each with its answer by numpy.
+# The benchmark models in small: each with its answer by numpy; trees and DAGs in forms that are no model of their own; nodes
+# that recursion alone would visit 2^63 times.
 models() {
     local work=$LOGS/models target
     "$PYTHON" -m models --all --small --out "$work"
+    "$PYTHON" -m models treernn treefc treegru treelstm_words dagrnn_random --small --form levels --out "$work/levels"
+    "$PYTHON" -m models treegru --small --words all --children any --out "$work/more"
+    "$PYTHON" -m models syntax syntax_program --small --shared True --length 41 --out "$work/more"
     for target in interp cpu; do
         $BRAID test --target $target "$work"
+    done
+    "$PYTHON" -m models dagrnn_diamond --hidden 8 --length 64 --out "$work/diamond"
+    for target in cpu plain emulate:cuda; do
+        $BRAID test --target $target --schedule linearize=on "$work/diamond"
     done
 }
 

@@ -82,6 +82,8 @@ static const Pass passes[] = {
      "weighs groups; levels are given to the branches that it makes"},
     {"replicate", pass_replicate, STAGE_GROUPED, STAGE_GROUPED,
      "what every unit computes is not scheduled"},
+    {"host", pass_host, STAGE_GROUPED, STAGE_GROUPED,
+     "units do not wait for what is there when they begin"},
     {"schedule", pass_schedule, STAGE_GROUPED, STAGE_LEVELLED, "of the final statements"},
     {"distribute", pass_distribute, STAGE_LEVELLED, STAGE_SHARED,
      "by the units of a statement's level"},

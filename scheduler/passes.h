@@ -71,6 +71,10 @@ bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry);
  * consecutive ones on the same condition. */
 void pass_recluster(Program *p);
 
+/* Requires the final groups. On GPUs, sets Stmt.ext.host of the linearizers that the host runs, and
+ * Program.ahead (scheduler/plan/host.c). */
+void pass_host(Program *p);
+
 /* Requires the final groups. Sets Stmt.each of what the activations of a recursion compute to find
  * their way. */
 void pass_replicate(Program *p);

@@ -410,7 +410,7 @@ static void print_extern(Printer *p, const Stmt *s, int indent) {
     say(p, ") ->");
     LIST(p, " ", "%y", s->ext.nsym, s->ext.sym);
     LIST(p, s->ext.nsym ? ", " : " ", "%D", s->ext.nout, s->ext.out);
-    say(p, "\n");
+    say(p, "%s\n", s->ext.host ? ", by the host" : "");
     forget_shared(p);
 }
 

@@ -228,6 +228,7 @@ struct Stmt {
             /* a linearizer: what it walks (stack/structure.h). Its output is a vector in a slot of
              * its own, as long as its symbol says. NULL: a hand-written body */
             struct Structure *structure;
+            bool host; /* the host runs it before the kernel begins (scheduler/plan/host.c) */
         } ext;
         struct {
             Expr *cond;
@@ -336,6 +337,8 @@ typedef struct Program {
     /* launches between which the host computes products (scheduler/plan/phases.h); NULL: one
      * launch */
     struct PhasePlan *phases;
+    /* statements that the host runs before the kernel begins, set by pass_host; NULL: none */
+    StmtVec *ahead;
     /* what a profile measures (scheduler/plan/probes.h); NULL: there is none */
     struct Probes *probes;
     /* what passes base decisions on (scheduler/cost/decide.h); NULL: the oracle's plain tree */

@@ -65,6 +65,8 @@ typedef struct Emit {
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
     Phases *phases;             /* NULL: there is one launch */
+    Sb plan_functions, plans;   /* for the host: linearizers that it runs, and their table */
+    int nplan;
 } Emit;
 
 /* A unit is a block of threads. */

@@ -1,7 +1,14 @@
 /* emit_linearize.c: prints a linearizer: a function that opens a node, one that fills in the
- * columns, and the statement that runs them. codegen/text/linearize.inc has what they share. */
+ * columns, and the statement that runs them, or the host's text that does so before the kernel
+ * begins. codegen/text/linearize.inc has what they share. */
+#include "codegen/embed.h"
 #include "codegen/emit/emit_tree.h"
 #include "stack/structure.h"
+#include "utask/walk.h"
+
+/* What the host's part of a GPU program needs to run linearizers. */
+static const char *const plan_texts[] = {"c.inc",    "gpu/host.inc",  "scalar.inc",
+                                         "math.inc", "linearize.inc", NULL};
 
 typedef struct Opener {
     Emit *em;
@@ -450,50 +457,134 @@ static const char *run_text(Opener *x) {
     fn_line(f, "if (bk_nodes_begin(&s, &shape, word, room)) {");
     fn_line(f, "    if (bk_nodes_walk(k, &s, open%d, from, site) && bk_nodes_number(&s, &shape) &&",
             x->id);
-    fn_line(f, "        columns%d(&s))", x->id);
+    fn_line(f, "        columns%d(&s)) {", x->id);
+    fn_line(f, "        *used = s.used;");
     fn_line(f, "        return 0;");
+    fn_line(f, "    }");
     fn_line(f, "    if (!s.full) return 0; /* there is a fault */");
     fn_line(f, "}");
     fn_line(f, "return 4 * room + 4096;");
     return out.p;
 }
 
-void emit_linearize(Tree *x, Stmt *s) {
+/* The functions of the linearizer: its walk, its columns, and what runs both. */
+static void put_functions(Opener *w, Sb *to, const char *inside) {
+    put_from(w, to);
+    const char *open = visit_text(w);
+    sb_printf(to, "%s bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int64_t id) {\n%s}\n",
+              inside, w->id, open);
+    const char *columns = columns_text(w);
+    sb_printf(to, "%s bool columns%d(bk_nodes *s) {\n%s}\n", inside, w->id, columns);
+    sb_printf(to,
+              "/* Linearizes %s. Returns 0 and the words *used, or the words that it needs. */\n"
+              "%s int64_t linearize%d(bk_ctx *k, const from%d *from, int64_t *word, int64_t room, "
+              "int64_t *used) {\n%s}\n",
+              emit_comment(w->em, w->k->path), inside, w->id, w->id, run_text(w));
+}
+
+static void linearize_here(Tree *x, const Stmt *s, int slot) {
     Emit *em = x->em;
     Fn *f = &x->f;
-    const Structure *k = s->ext.structure;
-    Opener w = {.em = em, .k = k, .id = em->nfunction++};
-    const Mem *m = mem_of(s->ext.out[0]);
+    Opener w = {.em = em, .k = s->ext.structure, .id = em->nfunction++};
     linearize_text(em);
-    const char *device = em->target->inside;
-    put_from(&w, &em->functions);
-    const char *open = visit_text(&w);
-    sb_printf(&em->functions,
-              "%s bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int64_t id) {\n%s}\n",
-              device, w.id, open);
-    const char *columns = columns_text(&w);
-    sb_printf(&em->functions, "%s bool columns%d(bk_nodes *s) {\n%s}\n", device, w.id, columns);
-    sb_printf(&em->functions,
-              "/* Linearizes %s. Returns 0, or the words that it needs. */\n"
-              "%s int64_t linearize%d(bk_ctx *k, const from%d *from, int64_t *word, int64_t room) "
-              "{\n%s}\n",
-              emit_comment(em, k->path), device, w.id, w.id, run_text(&w));
-    const char *words = tree_symbol(f, s->ext.sym[0]);
-    tree_declare_symbol(x, s->ext.sym[0]);
-    tree_declare(x, s->ext.out[0], "NULL");
-    fn_line(f, "%s = bk_maxi((k->cap[%d] - 64) / 8, 0);", words, m->slot[0]);
-    fn_line(f, "%s = (int64_t *)k->slot[%d];", tree_tensor(f, s->ext.out[0]), m->slot[0]);
-    fn_open(f, "if (bk_lead(unit)) { /* linearize %s */", emit_comment(em, k->path));
+    put_functions(&w, &em->functions, em->target->inside);
+    fn_open(f, "if (bk_lead(unit)) { /* linearize %s */", emit_comment(em, w.k->path));
     Sb from = {.a = em->a};
     for (int i = 0; i < s->ext.nin; i++) sb_printf(&from, "%s, ", tree_tensor(f, s->ext.in[i]));
     for (int i = 0; i < s->ext.nparam; i++) sb_printf(&from, "%s, ", tree_expr(x, s->ext.param[i]));
     fn_line(f, "const from%d from = {%s0};", w.id, from.n ? from.p : "");
-    fn_line(f, "const int64_t need = linearize%d(k, &from, %s, %s);", w.id,
-            tree_tensor(f, s->ext.out[0]), words);
+    fn_line(f, "int64_t used;");
+    fn_line(f, "const int64_t need = linearize%d(k, &from, %s, %s, &used);", w.id,
+            tree_tensor(f, s->ext.out[0]), tree_symbol(f, s->ext.sym[0]));
     fn_line(f, "if (need > 0) {");
-    fn_line(f, "    bk_want(k, %d);", cx_site(em->c, k->path, "the run needs"));
-    fn_line(f, "    bk_need_slot(k, %d, bk_size(need, 8) + 64);", m->slot[0]);
+    fn_line(f, "    bk_want(k, %d);", cx_site(em->c, w.k->path, "the run needs"));
+    fn_line(f, "    bk_need_slot(k, %d, bk_size(need, 8) + 64);", slot);
     fn_line(f, "}");
     fn_end(f);
+}
+
+/* ---- on the host ----------------------------------------------------------------------------- */
+static const char *host_tensor(Fn *f, Tensor *t) {
+    t = tensor_root(t);
+    if (t->kind == TK_CONST) return emit_const(f->em, t);
+    return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
+}
+static const char *host_symbol(Fn *f, Sym *s) {
+    return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
+}
+
+/* The function that runs linearizer `last`, after what stands before it, and its row in the table. */
+static void linearize_ahead(Emit *em, const Stmt *last) {
+    Sb *to = &em->plan_functions;
+    Sb out = {.a = em->a}, from = {.a = em->a};
+    Opener w = {.em = em, .k = last->ext.structure, .id = em->nfunction++};
+    put_functions(&w, to, "static");
+    w.f = walk_fn(&w, &out);
+    Fn *f = &w.f;
+    f->tensor = host_tensor;
+    f->symbol = host_symbol;
+    for (int i = 0; em->p->ahead->p[i] != last; i++) {
+        const Stmt *s = em->p->ahead->p[i];
+        if (s->kind == S_CHECK) {
+            const Scope here = fn_open(f, "if (!%s) {", text_of(&w, s->check.cond));
+            fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
+            fn_line(f, "return 0;");
+            fn_close(f, here);
+        } else if (s->kind == S_LET) {
+            const char *v = text_of(&w, s->let.e);
+            fn_line(f, "const %s %s = %s;", c_type(s->let.sym->dtype), host_symbol(f, s->let.sym),
+                    v);
+        }
+    }
+    for (int i = 0; i < last->ext.nin; i++)
+        sb_printf(&from, "%s, ", host_tensor(f, last->ext.in[i]));
+    for (int i = 0; i < last->ext.nparam; i++)
+        sb_printf(&from, "%s, ", text_of(&w, last->ext.param[i]));
+    fn_line(f, "const from%d from = {%s0};", w.id, from.n ? from.p : "");
+    fn_line(f, "if (bk_state(k) == BK_FAULT) return 0;");
+    fn_line(f, "return linearize%d(k, &from, word, room, used);", w.id);
+    sb_printf(to,
+              "static int64_t plan%d(bk_ctx *k, int64_t *word, int64_t room, int64_t *used) "
+              "{\n%s}\n",
+              w.id, out.p);
+    sb_printf(&em->plans, "%s{%d, %d, plan%d}", em->nplan++ ? ", " : "",
+              mem_of(last->ext.out[0])->slot[0], cx_site(em->c, w.k->path, "the run needs"), w.id);
+}
+
+
+void emit_linearize(Tree *x, Stmt *s) {
+    Fn *f = &x->f;
+    const int slot = mem_of(s->ext.out[0])->slot[0];
+    tree_declare_symbol(x, s->ext.sym[0]);
+    tree_declare(x, s->ext.out[0], "NULL");
+    fn_line(f, "%s = bk_maxi((k->cap[%d] - 64) / 8, 0);", tree_symbol(f, s->ext.sym[0]), slot);
+    fn_line(f, "%s = (int64_t *)k->slot[%d];", tree_tensor(f, s->ext.out[0]), slot);
+    if (s->ext.host) {
+        linearize_ahead(x->em, s);
+        return;
+    }
+    linearize_here(x, s, slot);
     fn_line(f, "if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) %s", tree_stop(x, "st"));
+}
+
+
+static void note_read(void *user, Tensor *t) {
+    bool *reads = user;
+    t = tensor_root(t);
+    if (t->kind == TK_INPUT) reads[t->index] = true;
+}
+static void note_nothing(void *user, Sym *s) { (void)user, (void)s; }
+
+void put_plans(Emit *em, Sb *host) {
+    if (!em->nplan) return;
+    bool *reads = NEWN(em->a, bool, em->p->nin + 1);
+    Visit v = visit_new(em->c, note_read, note_nothing, reads);
+    for (int i = 0; i < em->p->ahead->n; i++) visit_stmt(&v, em->p->ahead->p[i]);
+    put_embedded(host, plan_texts);
+    sb_puts(host, em->plan_functions.p);
+    put_define(host, "BK_NPLAN", em->nplan);
+    sb_printf(host, "#define BK_PLANS %s\n#define BK_PLAN_READS", em->plans.p);
+    for (int i = 0; i < em->p->nin; i++) sb_printf(host, "%s %d", i ? "," : "", reads[i]);
+    sb_puts(host, em->p->nin ? "\n" : " 0\n");
+    sb_puts(host, embedded_text("gpu/plan.inc"));
 }

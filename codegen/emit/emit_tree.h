@@ -108,6 +108,8 @@ void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
 
 /* A linearizer (emit_linearize.c). */
 void emit_linearize(Tree *x, Stmt *s);
+/* The host's text of those that it runs (Program.ahead); of others, nothing. */
+void put_plans(Emit *em, Sb *host);
 
 /* ---- measuring (emit_probe.c) ---- */
 /* Around what stands at `place` (scheduler/plan/probes.h): both in the scope of one Seq. */

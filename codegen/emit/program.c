@@ -21,6 +21,8 @@ void compile_emit(Program *p, Texts *to) {
                .body = {.a = a},
                .weights = &to->weights,
                .consts = {.a = a},
+               .plan_functions = {.a = a},
+               .plans = {.a = a},
                .function_name = map_new(a),
                .extern_files = map_new(a),
                .const_name = map_new(a),

@@ -150,6 +150,7 @@ double cost_stmt_at_ns(const Program *p, const Stmt *s, int units, double unknow
     case S_ENTER: return 1;
     case S_OP: return cost_group_at_ns(p, s, sharing(s, units, unknown), unknown);
     case S_EXTERN:
+        if (s->ext.host) return 0;
         t = d->group_ns;
         for (int i = 0; i < s->ext.nin; i++)
             if (s->ext.in[i]) t += bytes_of(s->ext.in[i], unknown) * d->scalar_ns;

@@ -305,7 +305,7 @@ static void walk(Dist *d, Seq *q) {
         switch (s->kind) {
         case S_OP: choose(d, s); break;
         case S_EXTERN:
-            for (int k = 0; k < s->ext.nout && !s->each; k++)
+            for (int k = 0; k < s->ext.nout && !s->each && !s->ext.host; k++)
                 d->owner[s->ext.out[k]->id] = (Owner){true, part_solo};
             break;
         case S_BRANCH:

@@ -692,6 +692,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         }
         case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
+            if (s->ext.host) break;
             for (int k = 0; k < s->ext.nin; k++)
                 touch(x, s->ext.in[k], false, s->ext.row->plan || s->each ? part_whole : part_solo);
             for (int k = 0; k < s->ext.nout; k++) {

@@ -223,7 +223,8 @@ typedef struct OperandWays {
     const Fuse *f;
     const Tensor *t;
     const Cost *k;
-    int groups, loads; /* that have products with it, or factors made of it; beside them */
+    int groups, loads; /* that have products with it; loads beside them */
+    bool inner;        /* it is a part of factors that products compute */
     bool built;
 } OperandWays;
 
@@ -237,15 +238,17 @@ static double operand_ns(void *user, double unknown) {
     double ns = n * (o->k->simple * d->element_ns + o->k->expensive * d->function_ns);
     if (ns < bytes / device_gbps(d, bytes)) ns = bytes / device_gbps(d, bytes);
     const double wait = plan->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
-    return o->built ? o->groups * ns + o->loads * ns / plan->units
-                    : ns / plan->units + d->group_ns + wait;
+    if (!o->built) return ns / plan->units + d->group_ns + wait;
+    /* Rows that are only read are read where they are. */
+    const int times = (o->t->body->op == E_LOAD ? 0 : o->groups) + o->inner;
+    return times * ns + o->loads * ns / plan->units;
 }
 
 /* Whether the products with t compute it for themselves, rows by rows: what is read through an
  * index, so that it is not copied first, and sums and the like of such. */
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
-    OperandWays o = {.f = f, .t = t, .k = k, .groups = s->inner, .loads = s->own};
+    OperandWays o = {.f = f, .t = t, .k = k, .inner = s->inner > 0, .loads = s->own};
     Indirect indirect = {f, false};
     if ((f->p->schedule->lanes <= 1 && !device_is_gpu(f->p->schedule->device)) ||
         s->operands != s->built || s->conditional || s->in_index || s->repeated)

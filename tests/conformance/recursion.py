@@ -21,7 +21,8 @@ from models import build, trees  # noqa: E402
 from models.common import B, F, Graph, I, f32, i64  # noqa: E402
 from recursion_loops import at, child_sum, many_children  # noqa: E402
 
-CELLS = ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treegru", "simpletreegru", "mvrnn")
+CELLS = ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treegru", "simpletreegru", "mvrnn",
+         "treelstm_binary", "treelstm_children", "dagrnn", "syntax", "syntax_program")
 UNITS = (1, 2, 3, 4)
 ALL_WAYS = ("wide", "shared_children", "state_goes_down", "two_functions")
 

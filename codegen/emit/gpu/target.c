@@ -112,7 +112,7 @@ static void put_program(Emit *em, Texts *to) {
     put_define(text, "BK_SCRATCH", em->p->onchip->scratch);
     put_kernel(em, text, "braid_main");
     put_launch(em, text);
-    em->consts.n = 0;
+    if (!em->nplan) em->consts.n = 0; /* the host reads no constants */
     sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, device->name);
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
     put_string(host, device->name);
@@ -136,6 +136,7 @@ static void put_program(Emit *em, Texts *to) {
     put_tables(em, host);
     put_entry(em, host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
+    put_plans(em, host);
     put_embedded(host, run);
     put_torch(em, host);
 }
