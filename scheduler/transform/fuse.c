@@ -224,7 +224,7 @@ typedef struct OperandWays {
     const Tensor *t;
     const Cost *k;
     int groups, loads; /* that have products with it, or factors made of it; beside them */
-    bool built;
+    bool built, once;   /* once: each element is read once, by whoever needs it */
 } OperandWays;
 
 /* Computed by all units together, who then wait for each other; or by each of them for itself. */
@@ -237,6 +237,7 @@ static double operand_ns(void *user, double unknown) {
     double ns = n * (o->k->simple * d->element_ns + o->k->expensive * d->function_ns);
     if (ns < bytes / device_gbps(d, bytes)) ns = bytes / device_gbps(d, bytes);
     const double wait = plan->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
+    if (o->built && o->once) return ns / plan->units;
     return o->built ? o->groups * ns + o->loads * ns / plan->units
                     : ns / plan->units + d->group_ns + wait;
 }
@@ -245,10 +246,12 @@ static double operand_ns(void *user, double unknown) {
  * index, so that it is not copied first, and sums and the like of such. */
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
+    const bool gpu = device_is_gpu(f->p->schedule->device);
     OperandWays o = {.f = f, .t = t, .k = k, .groups = s->inner, .loads = s->own};
     Indirect indirect = {f, false};
-    if ((f->p->schedule->lanes <= 1 && !device_is_gpu(f->p->schedule->device)) ||
-        s->operands != s->built || s->conditional || s->in_index || s->repeated)
+    o.once = gpu && e_at_most(f->c, s->evals, tensor_count(f->c, t)); /* as of a vector's product */
+    if ((f->p->schedule->lanes <= 1 && !gpu) || (s->operands != s->built && !o.once) ||
+        s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
     if (!indirect.found) return false;
