@@ -108,6 +108,8 @@ synchronization() {
     local full=$LOGS/full small=$LOGS/small
     "$PYTHON" -m models --all --small --out "$small"
     "$PYTHON" tests/plan/races.py --braid $BRAID "$small"/*
+    "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on "$small"/{dagrnn,dagrnn_random,syntax}
+    "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on --each-barrier "$small"/{rae,treelstm,treelstm_children}
     "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list) --full --out "$full"
     "$PYTHON" tests/plan/structure.py --braid $BRAID "$full"
     "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
@@ -132,6 +134,7 @@ gpu_synchronization() {
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm mvrnn --small --batch 1 --length 9 --hidden 16 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID "$work"/*
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_dispatch,mvrnn,treelstm,trips_if}
 }
@@ -199,12 +202,20 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
 }
 
-# The benchmark models in small: each with its answer by numpy.
+# The benchmark models in small: each with its answer by numpy; trees and DAGs in forms that are no model of their own; nodes
+# that recursion alone would visit 2^63 times.
 models() {
     local work=$LOGS/models target
     "$PYTHON" -m models --all --small --out "$work"
+    "$PYTHON" -m models treernn treefc treegru treelstm_words dagrnn_random --small --form levels --out "$work/levels"
+    "$PYTHON" -m models treegru --small --words all --children any --out "$work/more"
+    "$PYTHON" -m models syntax syntax_program --small --shared True --length 41 --out "$work/more"
     for target in interp cpu; do
         $BRAID test --target $target "$work"
+    done
+    "$PYTHON" -m models dagrnn_diamond --hidden 8 --length 64 --out "$work/diamond"
+    for target in cpu plain emulate:cuda; do
+        $BRAID test --target $target --schedule linearize=on "$work/diamond"
     done
 }
 
@@ -345,6 +356,7 @@ step random-operators "$PYTHON" tests/random/random_operators.py --braid $BRAID
 step ml "$PYTHON" tests/random/ml_check.py 26 --seed $SEED --braid $BRAID
 step open-ranks "$PYTHON" tests/conformance/open_ranks.py --braid $BRAID
 step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
+step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --braid $BRAID
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step models models

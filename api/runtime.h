@@ -136,6 +136,10 @@ braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_sessi
 void rt_ranked_cancel(braid_session *s); /* all their runs; async-signal-safe */
 /* The session of the last run; NULL: there was no run. */
 braid_session *rt_last_session(braid_session *s);
+/* Has the next run number the activations of recursions anew, and measure it. False: it cannot. */
+bool rt_renumber(braid_session *s);
+/* BRAID_STAT_…, of the last run. */
+int64_t rt_stat(braid_session *s, int which);
 /* braid_model_device_type, braid_session_set_stream and _finish for open models. */
 bool rt_open_draws(const struct braid_model *m); /* for the ranks of runs so far */
 int32_t rt_open_device_type(const struct braid_model *m);

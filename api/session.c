@@ -74,14 +74,26 @@ braid_status braid_session_set_seed(braid_session *s, uint64_t seed, braid_error
     return BRAID_OK;
 }
 
-int64_t braid_session_stat(braid_session *s, braid_stat which) {
+int64_t rt_stat(braid_session *s, int which) {
     braid_session *last = rt_last_session(s);
-    if (last) return braid_session_stat(last, which);
-    if (!s->model->lib) return which == BRAID_THREADS ? 1 : -1;
+    if (last) return rt_stat(last, which);
+    if (!s->model->lib) return which == BRAID_STAT_THREADS ? 1 : -1;
     pthread_mutex_lock(&s->lock);
-    int64_t n = s->model->lib->stat(s->lib_session, (int)which);
+    int64_t n = s->model->lib->stat(s->lib_session, which);
     pthread_mutex_unlock(&s->lock);
     return n;
+}
+int64_t braid_session_stat(braid_session *s, braid_stat which) { return rt_stat(s, (int)which); }
+
+bool rt_renumber(braid_session *s) {
+    braid_session *last = rt_last_session(s);
+    if (last) return rt_renumber(last);
+    const braid_model_v1 *lib = s->model->lib;
+    if (!lib || !lib->renumber) return false;
+    pthread_mutex_lock(&s->lock);
+    lib->renumber(s->lib_session);
+    pthread_mutex_unlock(&s->lock);
+    return true;
 }
 
 /* Only atomics: it may be called from a signal handler. */

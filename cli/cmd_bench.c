@@ -1,16 +1,29 @@
 /* cmd_bench.c: braid bench: times a model. */
 #include <stdlib.h>
 
+#include "api/runtime.h"
 #include "cli/cli.h"
 
 #define WARM_RUNS 3
 #define MIN_RUNS 20
 #define MAX_RUNS 100000
 #define SECONDS 1.0
+#define NUMBERING_RUNS 50
+#define NUMBERING_SECONDS 0.3
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+/* Times a run. False: it failed. */
+static bool time_run(braid_session *s, int nout, braid_value *const *in, braid_value **out,
+                     double *us, braid_error *e) {
+    const double t = cli_now();
+    const bool good = braid_session_run(s, (const braid_value *const *)in, out, e) == BRAID_OK;
+    *us = (cli_now() - t) * 1e6;
+    for (int k = 0; good && k < nout; k++) braid_value_free(out[k]);
+    return good;
 }
 
 /* Times runs for about a second. False: a run failed. */
@@ -25,16 +38,49 @@ static bool measure(braid_session *s, int nout, braid_value *const *in, double *
         double t = cli_now();
         if (i <= 0) begin = t;
         if (i >= MIN_RUNS && t - begin > SECONDS) break;
-        good = braid_session_run(s, (const braid_value *const *)in, out, e) == BRAID_OK;
-        if (i >= 0 && good) us[(*n)++] = (cli_now() - t) * 1e6;
-        for (int k = 0; good && k < nout; k++) braid_value_free(out[k]);
+        double took;
+        good = time_run(s, nout, in, out, &took, e);
+        if (i >= 0 && good) us[(*n)++] = took;
     }
     free(out);
     return good;
 }
 
+/* What numbering the activations of recursions takes when their structure is new: in the runs of
+ * measure() it is the same, and nobody numbers it again. */
+typedef struct Numbering {
+    int64_t nodes, heights; /* nodes 0: there are none */
+    double ns, part;        /* of a linearizer; of such a run's time */
+} Numbering;
+
+static bool measure_numbering(braid_session *s, int nout, braid_value *const *in, Numbering *to,
+                              braid_error *e) {
+    double ns[NUMBERING_RUNS], us[NUMBERING_RUNS];
+    braid_value **out = calloc((size_t)nout + 1, sizeof *out);
+    if (!out) die("out of memory");
+    const double begin = cli_now();
+    bool good = true;
+    int n = 0;
+    *to = (Numbering){0};
+    while (good && n < NUMBERING_RUNS && (n < 5 || cli_now() - begin < NUMBERING_SECONDS)) {
+        if (!rt_renumber(s)) break;
+        good = time_run(s, nout, in, out, &us[n], e);
+        ns[n++] = (double)rt_stat(s, BRAID_STAT_NUMBERING_NS);
+    }
+    free(out);
+    if (!good || !n) return good;
+    qsort(ns, (size_t)n, sizeof *ns, by_size);
+    qsort(us, (size_t)n, sizeof *us, by_size);
+    to->nodes = rt_stat(s, BRAID_STAT_NODES);
+    to->heights = rt_stat(s, BRAID_STAT_HEIGHTS);
+    to->ns = ns[n / 2];
+    to->part = ns[n / 2] / 1e3 / us[n / 2];
+    return true;
+}
+
 static void print_json(const Cli *c, const struct braid_model *m, braid_session *s,
-                       braid_value *const *in, const double *us, int n) {
+                       braid_value *const *in, const double *us, int n,
+                       const Numbering *numbering) {
     Sb t = {0};
     sb_puts(&t, "{\"model\": ");
     sb_json(&t, c->arg[0]);
@@ -48,6 +94,12 @@ static void print_json(const Cli *c, const struct braid_model *m, braid_session 
     int64_t bytes = braid_session_stat(s, BRAID_WORKING_BYTES);
     if (sync >= 0) sb_printf(&t, ", \"synchronizations\": %lld", (long long)sync);
     if (bytes >= 0) sb_printf(&t, ", \"bytes\": %lld", (long long)bytes);
+    if (numbering->nodes)
+        sb_printf(&t,
+                  ", \"linearizer\": {\"nodes\": %lld, \"heights\": %lld, \"ns\": %.0f, "
+                  "\"ns_per_node\": %.2f, \"part_of_run\": %.5f}",
+                  (long long)numbering->nodes, (long long)numbering->heights, numbering->ns,
+                  numbering->ns / (double)numbering->nodes, numbering->part);
     sb_puts(&t, ", \"inputs\": {");
     for (int i = 0, some = 0; i < braid_model_input_count(m); i++) {
         if (!in[i]) continue;
@@ -75,11 +127,14 @@ int cmd_bench(const Cli *c) {
     double *us = calloc(MAX_RUNS, sizeof *us);
     if (!in || !us) die("out of memory");
     code = cli_inputs(c, m, true, in);
-    if (!code && !measure(s, nout, in, us, &n, &e)) code = cli_error(c->arg[0], &e);
+    Numbering numbering;
+    if (!code && (!measure(s, nout, in, us, &n, &e) ||
+                  !measure_numbering(s, nout, in, &numbering, &e)))
+        code = cli_error(c->arg[0], &e);
     if (!code) {
         qsort(us, (size_t)n, sizeof *us, by_size);
         if (c->json)
-            print_json(c, m, s, in, us, n);
+            print_json(c, m, s, in, us, n, &numbering);
         else {
             printf("%s: %s, threads %lld\n", c->arg[0], braid_model_target(m),
                    (long long)braid_session_stat(s, BRAID_THREADS));
@@ -94,6 +149,11 @@ int cmd_bench(const Cli *c) {
             if (sync >= 0)
                 printf("%lld synchronizations per run, %lld bytes of working memory\n",
                        (long long)sync, (long long)bytes);
+            if (numbering.nodes)
+                printf("linearizer: %lld nodes of %lld heights in %.2f us, %.1f ns a node, %.1f %% "
+                       "of a run; none while the structure stays the same\n",
+                       (long long)numbering.nodes, (long long)numbering.heights, numbering.ns / 1e3,
+                       numbering.ns / (double)numbering.nodes, numbering.part * 100);
         }
     }
     for (int i = 0; i < nin; i++) braid_value_free(in[i]);

@@ -80,10 +80,9 @@ static void put_label(Sb *s, const json_t *part) {
         return;
     }
     sb_puts(s, text_of(part, "kind"));
-    if (barrier || function || !*path)
+    if (barrier || function || is_kind(part, "body") || !*path)
         sb_printf(s, "%s%s", *name ? " " : "", name);
-    else
-        sb_printf(s, " %s", path);
+    if (!barrier && !function && *path) sb_printf(s, " %s", path);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

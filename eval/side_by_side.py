@@ -79,12 +79,12 @@ class Bench:
                                               self.args.treebank, self.args.small, **changed)
         return self.folders[key]
 
-    def load(self, peer, form, file, folder, kind, what, schedule="", seconds=LOAD_SECONDS):
+    def load(self, peer, form, file, folder, kind, what, seconds=LOAD_SECONDS, **more):
         c = contestants.Contestant(peer, form, file)
         self.progress(f"{what}: {peer.name}, {form}, {file}")
         begin = time.monotonic()
         c.load(seconds, folder=folder, kind=kind, braid=os.path.abspath(self.args.braid),
-               schedule=schedule)
+               **more)
         c.load_seconds = time.monotonic() - begin
         return c
 

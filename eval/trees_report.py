@@ -8,8 +8,9 @@ from report import FRAMEWORKS, geomean, ms, name_of, ratio
 ONE_STRUCTURE = "levels of this forest"  # forms that are compiled for the sizes of one forest only
 NOTE = ("Least and median ms of alternating runs. Braid's time includes the numbering of the nodes. The level batches "
         "of PyTorch, JAX and onnxruntime, and Braid's own, are numbered beforehand, which is not timed; DyNet finds "
-        "its batches in each run, as its users do. JAX's \"levels of this forest\" is a program for the sizes of this very "
-        "forest, which would be compiled again for another: the ratio is with it, the last column without it.")
+        "its batches in each run, as its users do. JAX's \"levels of this forest\" is a program for the sizes of "
+        "this very forest, which would be compiled again for another: the ratio is with it, the last column without "
+        "it.")
 
 
 def table(lines, title, head, rows, note=None):
@@ -97,11 +98,11 @@ def growth(result, lines):
         each = [f"{f['min_ms'] * 1e6 / n:.0f}" if "min_ms" in f else f["failed"][:80]
                 for n, f in zip(r["nodes"], r["found"])]
         size = r["found"][-1].get("working_bytes")
-        found.append([r["model"], r["hidden"], r["threads"], r["shape"], many(r["nodes"]), many(each),
+        found.append([r["model"], r["hidden"], r["shape"], many(r["nodes"]), many(each),
                       size // r["nodes"][-1] if size else "–"])
-    table(lines, "Time a node, ns", "<model|H|T|<shape|<nodes|<ns a node|bytes a node", found,
-          "A forest has random trees of 37 nodes; a tree is one random tree. Bytes are the working memory at the most "
-          "nodes.")
+    table(lines, "Time a node, ns", "<model|H|<shape|<nodes|<ns a node|bytes a node", found,
+          "A forest has random trees of 37 nodes; a tree is one random tree. The time of the processor on one thread, "
+          "because a long run seldom has the machine for itself. Bytes are the working memory at the most nodes.")
 
 
 def dags(result, lines):
@@ -115,8 +116,8 @@ def dags(result, lines):
             ms(ms_of(r["diamond"])) if ms_of(r["diamond"]) else r["diamond"]["failed"][:60]])
     table(lines, "DAGs", "H|T|grid|its barriers|its own levels|plain recursion, a tree|plain / grid|tree|diamond",
           found, "DAG-RNN on a grid of 10 × 10 nodes, beside the same network on a random binary tree as a plain "
-          "recursion; on a diamond of 64 nodes, each of which needs the one before it twice. ms a run; the ratio is that "
-          "of the times a node.")
+          "recursion; on a diamond of 64 nodes, each of which needs the one before it twice. ms a run; the ratio is "
+          "that of the times a node.")
 
 
 def bounds(result, rows, lines):
@@ -148,12 +149,10 @@ def everything(rows, lines):
 
 def draw(result, out):
     plt = plots.pyplot()
-    most = max((r["threads"] for r in result["growth"]), default=None)
     series = [(f"{r['model']}, {r['shape']}", r["nodes"], [f["min_ms"] for f in r["found"]])
-              for r in result["growth"] if r["threads"] == most and all("min_ms" in f for f in r["found"])]
+              for r in result["growth"] if all("min_ms" in f for f in r["found"])]
     if plt and series:
-        plots.growth(plt, os.path.join(out, "trees-linear.png"), f"Braid, {most} thread{'s' * (most > 1)}", "nodes",
-                     series)
+        plots.growth(plt, os.path.join(out, "trees-linear.png"), "Braid, 1 thread", "nodes", series)
 
 
 def save(result, out):

@@ -6,7 +6,8 @@ MODULE is the peer's module (peers/__init__.py), DEVICE cpu or cuda (device.py).
 of an inherited Unix socket. Each message on it brings two pipes and makes a child, which reads
 commands from one and answers on the other, each a line of JSON:
 
-    load     builds the contestant, runs it, compares its outputs with the reference
+    load     builds the contestant, runs it, compares its outputs with the reference; says whether the
+             time of the processor, of all threads, is to be measured instead of that of the clock
     time     runs it repeatedly, and answers with the seconds of each run; on a GPU with the means
              of short groups of runs
     check    runs it once more and compares again
@@ -37,6 +38,8 @@ def load(peer, request, threads, kept):
     begin = time.perf_counter()
     run, fetch = peer.build(work, request["form"])
     work.clock = getattr(work, "clock", None) or device.here.clock()
+    if request.get("processor_time"):
+        work.clock = device.HostClock(now=time.process_time)
     kept += [work, run, fetch]
     result = fetch(run())
     seconds = time.perf_counter() - begin

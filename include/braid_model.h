@@ -106,7 +106,10 @@ enum {
     BRAID_STAT_ARENA_BYTES = 1, /* working memory that the session holds */
     BRAID_STAT_RESTARTS = 2,    /* times that the last run restarted with more memory */
     BRAID_STAT_THREADS = 3,     /* units of the session: threads, or thread blocks of a GPU */
-    BRAID_STAT_DEVICE = 4       /* the number of the session's GPU */
+    BRAID_STAT_DEVICE = 4,      /* the number of the session's GPU */
+    BRAID_STAT_NODES = 5,       /* activations of recursions that were numbered before they ran, */
+    BRAID_STAT_HEIGHTS = 6,     /* and their heights, of the last run */
+    BRAID_STAT_NUMBERING_NS = 7 /* what that took in the last run, if it came after renumber */
 };
 
 /* Directions of memory_copy. Add BRAID_COPY_WAIT to wait for the stream afterwards. */
@@ -246,6 +249,10 @@ typedef struct braid_model_v1 {
      * began or profile was called last, and begins to count anew. It belongs to the session and is
      * valid until the next call. NULL: a run is in progress, or there is no memory. */
     const braid_profile_v1 *(*profile)(void *session);
+    /* The next run numbers the activations of recursions though they may be those of the run
+     * before, and measures that. NULL: none are numbered, or it cannot be measured. No run may be
+     * in progress. */
+    void (*renumber)(void *session);
 } braid_model_v1;
 
 const braid_model_v1 *braid_model(void);

@@ -25,7 +25,6 @@ CASES = {
     "dagrnn_random": dict(graph="random"),
     "dagrnn_diamond": dict(graph="diamond", form="fixed"),
     "dagrnn_levels": dict(graph="grid", form="levels"),
-    "dagrnn_random_levels": dict(graph="random", form="levels"),
 }
 SMALL = dict(batch=2, rows=3, columns=4, length=10, hidden=8)
 FORMS = {"recursive": ("child_begin", "child"), "fixed": ("first", "second"),

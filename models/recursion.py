@@ -27,13 +27,10 @@ CASES = {
     "treelstm_children": dict(cell="treelstm", words="all", children="any"),
     "treelstm_binary": dict(cell="treelstm_binary"),
     "treegru": dict(cell="treegru"),
-    "treegru_children": dict(cell="treegru", words="all", children="any"),
     "simpletreegru": dict(cell="simpletreegru"),
     "mvrnn": dict(cell="mvrnn", hidden=64, vocabulary=100),
-    **{f"{cell}_levels": dict(cell=cell, form="levels", **options) for cell, options in {
-        "rae": dict(hidden=512, length=127), "treernn": {}, "treefc": dict(tree="perfect", length=255),
-        "treelstm": {}, "treegru": {}}.items()},
-    "treelstm_words_levels": dict(cell="treelstm", words="all", form="levels"),
+    "rae_levels": dict(cell="rae", hidden=512, length=127, form="levels"),
+    "treelstm_levels": dict(cell="treelstm", form="levels"),
 }
 SMALL = dict(batch=2, length=15, hidden=8, vocabulary=20)
 STRUCTURE = ("left", "right", "is_leaf")

@@ -20,11 +20,7 @@ from .trees import structures
 
 LEAF, UNARY, BINARY, CONDITIONAL, LAMBDA, ASSIGNMENT, SEQUENCE, BRANCH = range(8)
 OPERATORS = 8
-CASES = {
-    "syntax": dict(),
-    "syntax_shared": dict(shared=True, vocabulary=4),
-    "syntax_program": dict(program=True),
-}
+CASES = {"syntax": dict(), "syntax_program": dict(program=True)}
 SMALL = dict(batch=2, length=15, hidden=8, vocabulary=5)
 
 

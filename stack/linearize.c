@@ -503,8 +503,9 @@ static void run_class(Line *x, Ways *w) {
     b->tensor = w->tensor;
     b->gathered = map_new(b->a);
     x->early = w->early;
-    Expr *at = e_add(c, w->starts, x->h);
-    Expr *start = word_at(x, at, "start"), *end = word_at(x, e_add(c, at, e_int(c, 1)), "end");
+    const int classes = x->k->nclass;
+    Expr *at = e_add(c, w->starts, e_muli(c, x->h, classes));
+    Expr *start = word_at(x, at, "start"), *end = word_at(x, e_add(c, at, e_int(c, classes)), "end");
     Sym *rows = sym_new(c, DT_I64, "rows", 0);
     rows->scope = b->seq;
     Expr *n = seq_let(c, b->seq, rows, e_sub(c, end, start), x->k->path);
@@ -606,9 +607,11 @@ static void collect(Calls *k, Seq *q) {
 
 /* The number of rows of a height is not known: it is taken to be twice the number of calls that an
  * activation makes (batches of a depth: once, for leaves of other depths wait), and four times that
- * for several roots. */
-#define LINEARIZED_NS 12 /* of a node, by the linearizer */
-#define CALL_NS 20       /* of an activation, besides its body */
+ * for several roots. With several calls, equal activations may be reached on several ways, and the
+ * plain recursion computes them each time, in the worst case without end: every second one is taken
+ * to be such. */
+#define LINEARIZED_NS 20 /* of a node, by the linearizer */
+#define CALL_NS 5        /* of an activation, besides its body */
 static bool worth(Program *p, const Structure *k, const Stmt *s) {
     const Device *d = p->schedule->device;
     int calls = 1;
@@ -621,7 +624,8 @@ static bool worth(Program *p, const Structure *k, const Stmt *s) {
     const int rows = (calls > 1 ? 2 * calls : 1) * (k->naround ? 4 : 1);
     const RowsCost one = rows_cost(p, s->call.f, rows);
     const double barrier = p->schedule->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
-    return decide(p, X_LINEARIZE, s, one.one_ns + CALL_NS + barrier,
+    const double plain = one.one_ns + CALL_NS + barrier;
+    return decide(p, X_LINEARIZE, s, calls > 1 ? 2 * plain : plain,
                   one.one_ns - one.saved_ns + LINEARIZED_NS + (2 * d->group_ns + barrier) / rows);
 }
 

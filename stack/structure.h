@@ -17,13 +17,14 @@
  * number of its nodes, and for each class and loop over children what the functions below name. */
 enum {
     LIN_KEY,   /* 0, or a hash of the inputs that the rest was made of */
-    LIN_NODES, /* of all functions; in the end, the most that there have been */
+    LIN_NODES, /* of all functions */
     LIN_LEVELS,
     LIN_ROOTS, /* where the rows of the roots are */
     LIN_HEAD
 };
 /* Words of a class: number of its nodes; its first row in the results of its function; where its
- * columns are (each as long as it has nodes); where its first node of each height is. */
+ * columns are (each as long as it has nodes); where its first node of height 0 is (that of the next
+ * height, or the end, follows after as many words as there are classes). */
 enum { CLASS_N, CLASS_FIRST, CLASS_COLUMNS, CLASS_STARTS, CLASS_WORDS };
 /* Words of a loop over children: the number of its iterations in all nodes of the class; where its
  * columns are; where the most iterations that a node of each height makes are. */

@@ -121,7 +121,7 @@ static void given_tables(Emit *em, Sb *s) {
     sb_printf(s, "#define BK_GIVEN_DIMS%s\n", dims.n ? dims.p : "");
 }
 
-static void carry_table(Sb *s, const char *name, int n, const int *at) {
+static void index_table(Sb *s, const char *name, int n, const int *at) {
     sb_printf(s, "static const int32_t %s[%d] = {", name, n);
     for (int i = 0; i < n; i++) sb_printf(s, "%s%d", i ? ", " : "", at[i]);
     sb_puts(s, "};\n");
@@ -149,8 +149,12 @@ void put_tables(Emit *em, Sb *text) {
     given_tables(em, text);
     if (p->ncarry) {
         put_define(text, "BK_NCARRY", p->ncarry);
-        carry_table(text, "bk_carry_input", p->ncarry, p->carry_input);
-        carry_table(text, "bk_carry_output", p->ncarry, p->carry_output);
+        index_table(text, "bk_carry_input", p->ncarry, p->carry_input);
+        index_table(text, "bk_carry_output", p->ncarry, p->carry_output);
+    }
+    if (em->linearized.n) {
+        put_define(text, "BK_NLINEARIZED", em->linearized.n);
+        index_table(text, "bk_linearized", em->linearized.n, em->linearized.p);
     }
     put_define(text, "BK_UNITS", p->schedule->team);
     /* The size to begin with: memory taken at run time is added, and makes the arena grow. */

@@ -67,6 +67,7 @@ typedef struct Emit {
     Phases *phases;             /* NULL: there is one launch */
     Sb plan_functions, plans;   /* for the host: linearizers that it runs, and their table */
     int nplan;
+    VEC(int) linearized; /* the slots of those that the kernel runs */
 } Emit;
 
 /* A unit is a block of threads. */

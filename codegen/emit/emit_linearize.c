@@ -224,17 +224,17 @@ static const char *visit_text(Opener *x) {
     Fn *f = &x->f;
     fn_line(f, "const from%d *from = (const from%d *)given;", x->id, x->id);
     fn_line(f, "unsigned way = 1;");
-    fn_line(f, "int64_t cls = 0;");
-    fn_line(f, "const int64_t *key = bk_node_at(s, id) + BK_KEY;");
+    fn_line(f, "int32_t cls = 0;");
+    fn_line(f, "const int64_t *key = bk_node_key(bk_node_at(s, id));");
     fn_line(f, "(void)from, (void)key;");
-    fn_open(f, "switch (bk_node_at(s, id)[BK_FUNC]) {");
+    fn_open(f, "switch (bk_node_at(s, id)->func) {");
     for (int i = 0; i < x->k->nfunc; i++) put_func(x, i);
     const Scope here = fn_open(f, "default: { /* the roots */");
     put_roots(x, 0);
     fn_line(f, "break;");
     fn_close(f, here);
     fn_end(f);
-    fn_line(f, "bk_node_at(s, id)[BK_CLASS] = cls;");
+    fn_line(f, "bk_node_at(s, id)->cls = cls;");
     fn_line(f, "return bk_state(k) != BK_FAULT;");
     return out.p;
 }
@@ -276,21 +276,32 @@ static Items items_of(Opener *x, const Class *c) {
 }
 
 static const char *item_text(const Item *i) {
-    return i->kind == ITEM_VALUE ? "*value++" : "bk_node_row(s, cls, *child++)";
+    return i->kind == ITEM_VALUE ? "*value++" : "bk_node_row(s, *child++)";
 }
 
+/* Takes the columns of a class. */
+static void put_class(Opener *x, const Class *c) {
+    Fn *f = &x->f;
+    const int at = structure_class(x->k, c->id), i = c->id;
+    fn_line(f, "const int64_t n%d = w[%d], first%d = w[%d];", i, at + CLASS_N, i, at + CLASS_FIRST);
+    fn_line(f, "int64_t *const to%d = bk_words(s, n%d * %d);", i, i, c->columns);
+    fn_line(f, "if (!to%d) return false;", i);
+    fn_line(f, "w[%d] = to%d - w;", at + CLASS_COLUMNS, i);
+}
+
+/* Fills in a node's columns. */
 static void put_columns(Opener *x, const Class *c) {
     Fn *f = &x->f;
     Items k = items_of(x, c);
     int column = 0;
-    const Scope here = fn_open(f, "case %d: {", c->id);
-    fn_line(f, "int64_t *const to = w + me[BK_CLASS_COLUMNS] + r[BK_FUNC];");
-    fn_line(f, "const int64_t n = me[BK_CLASS_N];");
-    fn_line(f, "(void)to, (void)n;");
+    const int id = c->id;
+    const Scope here = fn_open(f, "case %d: {", id);
+    fn_line(f, "int64_t *const to = to%d + bk_node_place(s, r, first%d);", id, id);
+    fn_line(f, "(void)to;");
     for (int i = 0; i < k.v.n; i++) {
         const Item *t = &k.v.p[i];
         if (t->kind != ITEM_LOOP) {
-            fn_line(f, "to[%d * n] = %s;", column++, item_text(t));
+            fn_line(f, "to[%d * n%d] = %s;", column++, id, item_text(t));
             continue;
         }
         const Children *l = t->loop;
@@ -301,8 +312,8 @@ static void put_columns(Opener *x, const Class *c) {
         fn_line(f, "const int64_t all = loop[BK_LOOP_N], times = *value++;");
         fn_line(f, "int64_t *of = w + loop[BK_LOOP_COLUMNS] + passed[%d];", l->id);
         fn_line(f, "(void)all, (void)of;");
-        fn_line(f, "to[%d * n] = times;", column++);
-        fn_line(f, "to[%d * n] = passed[%d];", column++, l->id);
+        fn_line(f, "to[%d * n%d] = times;", column++, id);
+        fn_line(f, "to[%d * n%d] = passed[%d];", column++, id, l->id);
         fn_line(f, "passed[%d] += times;", l->id);
         const Scope each = fn_open(f, "for (int64_t j = 0; j < times; j++, of++) {");
         for (int m = 0; m < in.v.n; m++) fn_line(f, "of[%d * all] = %s;", m, item_text(&in.v.p[m]));
@@ -326,10 +337,8 @@ static void put_counts(Opener *x, const Class *c) {
         const int l = t->loop->id;
         fn_line(f, "value += %d;", value);
         fn_line(f, "w[%d] += *value;", structure_loop(x->k, l) + CHILDREN_N);
-        fn_line(f,
-                "if (*value > most[%d * levels + r[BK_HEIGHT]]) most[%d * levels + r[BK_HEIGHT]] = "
-                "*value;",
-                l, l);
+        fn_line(f, "int64_t *const most%d = most + %d * levels + r->height;", l, l);
+        fn_line(f, "if (*most%d < *value) *most%d = *value;", l, l);
         fn_line(f, "value += 1 + *value * %d;", t->loop->columns - t->loop->nchild);
         value = 0;
     }
@@ -337,16 +346,24 @@ static void put_counts(Opener *x, const Class *c) {
     fn_close(f, here);
 }
 
+/* Opens a loop over all nodes, children first, and a switch over their classes. */
+static Scope node_open(Fn *f) {
+    const Scope all = fn_open(f, "for (int64_t i = 0; i < s->done; i++) {");
+    fn_line(f, "bk_node *const r = bk_node_at(s, s->order[i]);");
+    fn_line(f, "const int32_t *child = s->child + r->child;");
+    fn_line(f, "const int64_t *value = s->value + r->value;");
+    fn_line(f, "(void)child, (void)value;");
+    fn_open(f, "switch (r->cls) {");
+    return all;
+}
+
 static void put_loops(Opener *x) {
     Fn *f = &x->f;
     const Structure *k = x->k;
-    fn_line(f, "const int64_t levels = w[BK_LIN_LEVELS];");
-    fn_line(f, "int64_t *const most = bk_words(s, %d * levels);", k->nloop);
+    fn_line(f, "const int64_t levels = s->levels;");
+    fn_line(f, "int64_t *const most = bk_zeros(s, %d * levels);", k->nloop);
     fn_line(f, "if (!most) return false;");
-    fn_line(f, "memset(most, 0, (size_t)(%d * levels) * sizeof *most);", k->nloop);
-    const Scope all = fn_open(f, "for (int64_t i = 1; i < s->n; i++) {");
-    fn_line(f, "const int64_t *r = bk_node_at(s, i), *value = s->value + r[BK_VALUE];");
-    fn_open(f, "switch (r[BK_CLASS]) {");
+    const Scope all = node_open(f);
     for (int i = 0; i < k->nclass; i++)
         if (k->cls[i]->nloop && !k->cls[i]->ends) put_counts(x, k->cls[i]);
     fn_line(f, "default: break;");
@@ -370,23 +387,11 @@ static const char *columns_text(Opener *x) {
     x->f = walk_fn(x, &out);
     Fn *f = &x->f;
     const Structure *k = x->k;
-    fn_line(f, "int64_t *const w = s->word, *const cls = w + %d;", structure_class(k, 0));
-    for (int i = 0; i < k->nclass; i++) {
-        if (k->cls[i]->ends) continue;
-        const int at = structure_class(k, i);
-        const Scope one = fn_open(f, "{");
-        fn_line(f, "const int64_t *to = bk_words(s, w[%d] * %d);", at + CLASS_N,
-                k->cls[i]->columns);
-        fn_line(f, "if (!to) return false;");
-        fn_line(f, "w[%d] = to - w;", at + CLASS_COLUMNS);
-        fn_close(f, one);
-    }
+    fn_line(f, "int64_t *const w = s->word;");
+    for (int i = 0; i < k->nclass; i++)
+        if (!k->cls[i]->ends) put_class(x, k->cls[i]);
     if (k->nloop) put_loops(x);
-    const Scope all = fn_open(f, "for (int64_t i = 1; i < s->n; i++) {");
-    fn_line(f, "const int64_t *r = bk_node_at(s, i), *me = cls + r[BK_CLASS] * BK_CLASS_WORDS;");
-    fn_line(f, "const int64_t *child = s->child + r[BK_CHILD], *value = s->value + r[BK_VALUE];");
-    fn_line(f, "(void)child, (void)value;");
-    fn_open(f, "switch (r[BK_CLASS]) {");
+    const Scope all = node_open(f);
     for (int i = 0; i < k->nclass; i++)
         if (!k->cls[i]->ends) put_columns(x, k->cls[i]);
     fn_line(f, "default: break;");
@@ -396,14 +401,63 @@ static const char *columns_text(Opener *x) {
 }
 
 /* ---- the statement --------------------------------------------------------------------------- */
-static void put_from(Opener *x, Sb *to) {
+/* Whether tensor i that linearizer s reads is part of its key. Of one that the host runs, the session
+ * keeps the key (gpu/plan.inc). */
+static bool keyed(const Stmt *s, int i) {
+    return !s->ext.host && s->ext.in[i]->kind != TK_CONST;
+}
+/* Whether it has a key: all that it reads is dense. */
+static bool has_key(const Stmt *s) {
+    if (s->ext.host) return false;
+    for (int i = 0; i < s->ext.nin; i++) {
+        const Tensor *t = s->ext.in[i];
+        const bool dense = t->kind == TK_TE && !t->grow && !t->table;
+        if (t->kind != TK_CONST && t->kind != TK_INPUT && !dense) return false;
+    }
+    return true;
+}
+static void put_from(Opener *x, const Stmt *s, Sb *to) {
     const Structure *k = x->k;
-    sb_printf(to, "typedef struct from%d {\n", x->id);
-    for (int i = 0; i < k->tensor.n; i++)
-        sb_printf(to, "    const %s *t%d;\n", c_store(k->tensor.p[i]->dtype), k->tensor.p[i]->id);
+    sb_printf(to, "typedef struct from%d { /* what it reads */\n", x->id);
+    for (int i = 0; i < k->tensor.n; i++) {
+        const Tensor *t = k->tensor.p[i];
+        sb_printf(to, "    const %s *t%d;\n", c_store(t->dtype), t->id);
+        if (keyed(s, i)) sb_printf(to, "    int64_t n%d; /* bytes */\n", t->id);
+    }
     for (int i = 0; i < k->captured.n; i++)
         sb_printf(to, "    int64_t s%d;\n", k->captured.p[i]->id);
     sb_printf(to, "    int none;\n} from%d;\n", x->id);
+}
+
+/* Leaves the function where the plan is that of the run before. */
+static void put_key(Opener *x, const Stmt *s) {
+    Fn *f = &x->f;
+    const Structure *k = x->k;
+    Sb bytes = {.a = f->a};
+    fn_line(f, "uint64_t key = 0;");
+    if (!emit_is_gpu(x->em))
+        fn_line(f, "const int64_t begin = k->numbering < 0 ? 0 : bk_clock();");
+    for (int i = 0; i < k->tensor.n; i++)
+        if (keyed(s, i))
+            sb_printf(&bytes, "%sfrom->n%d", bytes.n ? " + " : "", k->tensor.p[i]->id);
+    if (has_key(s)) {
+        fn_open(f, "if (bk_lin_small(word, room, %s)) {", bytes.n ? bytes.p : "0");
+        fn_line(f, "bk_lin_hash h = {{1, 2, 3, 4, 5, 6, 7, 8}};");
+        for (int i = 0; i < k->tensor.n; i++) {
+            const int id = k->tensor.p[i]->id;
+            if (keyed(s, i))
+                fn_line(f, "bk_lin_read(&h, from->t%d, from->n%d);", id, id);
+        }
+        Sb number = {.a = f->a};
+        for (int i = 0; i < k->captured.n; i++)
+            sb_printf(&number, "from->s%d, ", k->captured.p[i]->id);
+        fn_line(f, "const int64_t number[] = {%s1};", number.n ? number.p : "");
+        fn_line(f, "bk_lin_read(&h, number, sizeof number);");
+        fn_line(f, "key = bk_lin_key(&h);");
+        fn_end(f);
+    }
+    const char *given = emit_is_gpu(x->em) ? "key" : "begin ? 0 : key";
+    fn_line(f, "if (bk_lin_known(word, room, %s)) return 0;", given);
 }
 
 static int most_of(const Structure *k, int (*of)(const Structure *k, const Class *c)) {
@@ -436,7 +490,7 @@ static int list_numbers(Sb *s, int n, const int *v) {
     return n;
 }
 
-static const char *run_text(Opener *x) {
+static const char *run_text(Opener *x, const Stmt *s) {
     Sb out = {.a = x->em->a}, site = {.a = x->em->a}, func = {.a = x->em->a};
     x->f = walk_fn(x, &out);
     Fn *f = &x->f;
@@ -450,36 +504,41 @@ static const char *run_text(Opener *x) {
     for (int i = 0; i < k->nclass; i++) v[i] = k->cls[i]->func;
     list_numbers(&func, k->nclass, v);
     fn_line(f, "const int site[] = {%s}, func_of[] = {%s};", site.p, func.p);
-    fn_line(f, "const bk_lin_shape shape = {%d, %d, %d, BK_KEY + %d, %d, %d, %d, func_of};",
+    fn_line(f, "const bk_lin_shape shape = {%d, %d, %d, %d, %d, %d, %d, func_of};",
             k->nfunc, k->nclass, k->nloop, keys, most_of(k, children_of), most_of(k, values_of),
             most_of(k, words_of));
+    put_key(x, s);
     fn_line(f, "bk_nodes s;");
-    fn_line(f, "if (bk_nodes_begin(&s, &shape, word, room)) {");
-    fn_line(f, "    if (bk_nodes_walk(k, &s, open%d, from, site) && bk_nodes_number(&s, &shape) &&",
-            x->id);
-    fn_line(f, "        columns%d(&s)) {", x->id);
-    fn_line(f, "        *used = s.used;");
-    fn_line(f, "        return 0;");
-    fn_line(f, "    }");
-    fn_line(f, "    if (!s.full) return 0; /* there is a fault */");
-    fn_line(f, "}");
+    fn_open(f, "if (bk_nodes_begin(&s, &shape, word, room)) {");
+    fn_open(f, "if (bk_nodes_walk(k, &s, open%d, from, site)) {", x->id);
+    fn_line(f, "bk_nodes_number(&s, &shape);");
+    fn_open(f, "if (columns%d(&s) && bk_nodes_roots(&s)) {", x->id);
+    fn_line(f, "*used = s.used;");
+    fn_line(f, "word[BK_LIN_KEY] = (int64_t)key;");
+    if (!emit_is_gpu(x->em)) fn_line(f, "if (begin) k->numbering += bk_clock() - begin;");
+    fn_line(f, "return 0;");
+    fn_end(f);
+    fn_end(f);
+    fn_line(f, "if (!s.full) return 0; /* there is a fault */");
+    fn_end(f);
     fn_line(f, "return 4 * room + 4096;");
     return out.p;
 }
 
 /* The functions of the linearizer: its walk, its columns, and what runs both. */
-static void put_functions(Opener *w, Sb *to, const char *inside) {
-    put_from(w, to);
+static void put_functions(Opener *w, const Stmt *s, Sb *to, const char *inside) {
+    put_from(w, s, to);
     const char *open = visit_text(w);
-    sb_printf(to, "%s bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int64_t id) {\n%s}\n",
-              inside, w->id, open);
+    sb_printf(to,
+              "BK_INLINE bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int32_t id) {\n%s}\n",
+              w->id, open);
     const char *columns = columns_text(w);
-    sb_printf(to, "%s bool columns%d(bk_nodes *s) {\n%s}\n", inside, w->id, columns);
+    sb_printf(to, "BK_INLINE bool columns%d(bk_nodes *s) {\n%s}\n", w->id, columns);
     sb_printf(to,
               "/* Linearizes %s. Returns 0 and the words *used, or the words that it needs. */\n"
               "%s int64_t linearize%d(bk_ctx *k, const from%d *from, int64_t *word, int64_t room, "
               "int64_t *used) {\n%s}\n",
-              emit_comment(w->em, w->k->path), inside, w->id, w->id, run_text(w));
+              emit_comment(w->em, w->k->path), inside, w->id, w->id, run_text(w, s));
 }
 
 static void linearize_here(Tree *x, const Stmt *s, int slot) {
@@ -487,10 +546,14 @@ static void linearize_here(Tree *x, const Stmt *s, int slot) {
     Fn *f = &x->f;
     Opener w = {.em = em, .k = s->ext.structure, .id = em->nfunction++};
     linearize_text(em);
-    put_functions(&w, &em->functions, em->target->inside);
+    vec_push(em->a, &em->linearized, slot);
+    put_functions(&w, s, &em->functions, em->target->inside);
     fn_open(f, "if (bk_lead(unit)) { /* linearize %s */", emit_comment(em, w.k->path));
     Sb from = {.a = em->a};
-    for (int i = 0; i < s->ext.nin; i++) sb_printf(&from, "%s, ", tree_tensor(f, s->ext.in[i]));
+    for (int i = 0; i < s->ext.nin; i++) {
+        sb_printf(&from, "%s, ", tree_tensor(f, s->ext.in[i]));
+        if (keyed(s, i)) sb_printf(&from, "%s, ", tree_bytes(x, s->ext.in[i]));
+    }
     for (int i = 0; i < s->ext.nparam; i++) sb_printf(&from, "%s, ", tree_expr(x, s->ext.param[i]));
     fn_line(f, "const from%d from = {%s0};", w.id, from.n ? from.p : "");
     fn_line(f, "int64_t used;");
@@ -518,7 +581,7 @@ static void linearize_ahead(Emit *em, const Stmt *last) {
     Sb *to = &em->plan_functions;
     Sb out = {.a = em->a}, from = {.a = em->a};
     Opener w = {.em = em, .k = last->ext.structure, .id = em->nfunction++};
-    put_functions(&w, to, "static");
+    put_functions(&w, last, to, "static");
     w.f = walk_fn(&w, &out);
     Fn *f = &w.f;
     f->tensor = host_tensor;

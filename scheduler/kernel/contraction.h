@@ -31,14 +31,16 @@ typedef struct Panel {
     const Packed *packed;
 } Panel;
 
-/* A factor that a unit computes for itself, for the rows of a job at a time, in memory of its own:
- * rows that are read through an index, or sums of some. So no other unit has to be waited for, and
- * micro-kernels read it as they read a tensor. */
+/* A factor that a unit finds for itself, for the rows of a job at a time, so that no other unit has
+ * to be waited for: rows that are read through an index stay where they are, and their addresses
+ * are kept; sums of some and the like are computed into memory of the unit, from which
+ * micro-kernels read them as they read a tensor. */
 typedef struct Built {
     Expr *value; /* float32, over m and these axes */
     Axis **raxis;
     int nraxis;
     bool rows;      /* it moves along m; else it is one row */
+    bool in_place;  /* addresses are kept */
     int64_t length; /* of a row */
     Expr *at;       /* position in a row */
 } Built;

@@ -223,8 +223,10 @@ typedef struct OperandWays {
     const Fuse *f;
     const Tensor *t;
     const Cost *k;
-    int groups, loads; /* that have products with it, or factors made of it; beside them */
-    bool built, once;   /* once: each element is read once, by whoever needs it */
+    int groups, loads; /* that have products with it; loads beside them */
+    bool inner;        /* it is a part of factors that products compute */
+    bool once;         /* each element is read once */
+    bool built;
 } OperandWays;
 
 /* Computed by all units together, who then wait for each other; or by each of them for itself. */
@@ -237,18 +239,20 @@ static double operand_ns(void *user, double unknown) {
     double ns = n * (o->k->simple * d->element_ns + o->k->expensive * d->function_ns);
     if (ns < bytes / device_gbps(d, bytes)) ns = bytes / device_gbps(d, bytes);
     const double wait = plan->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
-    if (o->built && o->once) return ns / plan->units;
-    return o->built ? o->groups * ns + o->loads * ns / plan->units
-                    : ns / plan->units + d->group_ns + wait;
+    if (!o->built) return ns / plan->units + d->group_ns + wait;
+    /* Rows that are only read are read where they are. */
+    if (o->once) return ns / plan->units;
+    const int times = (o->t->body->op == E_LOAD ? 0 : o->groups) + o->inner;
+    return times * ns + o->loads * ns / plan->units;
 }
 
 /* Whether the products with t compute it for themselves, rows by rows: what is read through an
  * index, so that it is not copied first, and sums and the like of such. */
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
-    const bool gpu = device_is_gpu(f->p->schedule->device);
-    OperandWays o = {.f = f, .t = t, .k = k, .groups = s->inner, .loads = s->own};
+    OperandWays o = {.f = f, .t = t, .k = k, .inner = s->inner > 0, .loads = s->own};
     Indirect indirect = {f, false};
+    const bool gpu = device_is_gpu(f->p->schedule->device);
     o.once = gpu && e_at_most(f->c, s->evals, tensor_count(f->c, t)); /* as of a vector's product */
     if ((f->p->schedule->lanes <= 1 && !gpu) || (s->operands != s->built && !o.once) ||
         s->conditional || s->in_index || s->repeated)

@@ -28,7 +28,8 @@ class Maker:
         self.itype = self.pick(np.int64, np.int64, np.int64, np.int32)
         self.stored = self.pick(self.itype, self.itype, np.int64, np.int32)
         self.ftype = np.float64 if self.chance(.08) else np.float32
-        self.why = []    # what keeps it from being linearized
+        self.against, self.current = [], None
+        self.calls = collections.defaultdict(set)    # functions by the one that calls them; None: the main graph
         self.draws = self.chance(.04)
         self.large = self.chance(.08)
         self.structure = self.r.choice([Nodes, Grid, Numbers], p=[.8, .12, .08])(self, self.large)
@@ -50,7 +51,8 @@ class Maker:
         self.tags += names
 
     def no(self, why):
-        self.why.append(why)
+        """What keeps the function that is being made from being linearized."""
+        self.against.append((self.current, why))
 
     # ---- arrays and constants
     def array(self, name, data):
@@ -102,18 +104,16 @@ class Maker:
         s = self.structure
         self.functions = self.pick(1, 1, 1, 1, 2, 2, 3)
         self.extra = [k for k, p in (("state", .25), ("steps", .2), ("flag", .15)) if self.chance(p)]
-        self.down = self.chance(.08)    # a tensor is made on the way down
+        self.down = self.chance(.08) and not self.large    # a tensor is made on the way down
         self.names = list(s.names) + self.extra + ["inherited"] * self.down
         self.h = self.pick(1, 3, 4, 4, 6, 8, 8, 12, 16, 17)
         h, a = self.h, self.pick(2, 3)
         shape = self.pick((h,), (1, h), (1, h), (1, h), (a, h), (1, a, h), (a, 1, h), (h, h))
         self.shapes = [shape] + ([self.pick(shape, shape, (1, h), (h,), (1, self.pick(2, 5)))] if self.chance(.35) else [])
-        self.counts = self.chance(.25)    # an integer is returned, too
+        self.counts = self.chance(.15)    # an integer is returned, too
         if self.functions > 1:
             self.tag("mutual")
         self.tag(*self.extra, "rank %d" % len(shape), *["two results"] * (len(self.shapes) > 1), *["integer result"] * self.counts)
-        if self.down:
-            self.no("a tensor is an argument that changes")
         self.results = len(self.shapes) + self.counts
         self.depth_limit = int(self.r.integers(1, 12))
 
@@ -205,7 +205,7 @@ class Maker:
 
     # ---- functions
     def body(self, g, k, args):
-        s = self.structure
+        s, self.current = self.structure, k
         c = dict(zip(self.names, args))
         at = [c[name] for name in s.names]
         if s.form == "list" and not self.draws and self.chance(.25):
@@ -312,8 +312,9 @@ class Maker:
                 args.append(g.Not(c["flag"]) if self.chance(.5) else c["flag"])
         if self.down:
             args.append(inherit or c["inherited"])
-        f = "fgh"[(k + self.pick(0, 1, 1)) % self.functions]
-        got = g.invoke(f, *args, *self.passed(), outputs=self.results)
+        f = (k + self.pick(0, 1, 1)) % self.functions
+        self.calls[self.current].add(f)
+        got = g.invoke("fgh"[f], *args, *self.passed(), outputs=self.results)
         return self.called(got if isinstance(got, list) else [got])
 
     def cell(self, g, k, c, at, early, children):
@@ -325,6 +326,7 @@ class Maker:
             down = V(g.Add(g.MatMul(c["inherited"], self.weight(g, self.h, self.h).name), mine.name), self.shapes[0]) \
                 if self.shapes[0][-1] == self.h else mine
             inherit = g.Tanh(down.name)
+            self.no("a tensor is an argument that changes")
         some = list(self.r.permutation(children))[:int(self.r.integers(1, len(children) + 1))]
         if self.chance(.7):
             some = children
@@ -341,10 +343,10 @@ class Maker:
             else:
                 calls.append(self.call(g, k, c, child, inherit))
         if self.chance(.06):
-            self.no("a branch is decided by a child's result")
             self.tag("float decides")
             cond = g.Less(g.ReduceSum(calls[0].tensors[0].name, keepdims=0), self.num(g, 0).name)
             if self.chance(.5):
+                self.no("a call's branch is decided by a child's result")
                 child = s.child(self, g, at, int(children[0]))
                 return self.branch(g, cond, lambda g: self.flat(self.combined(g, at, calls, early)),
                                    lambda g: self.flat(self.combined(g, at, calls + [self.call(g, k, c, child, inherit)], early)))
@@ -511,14 +513,16 @@ class Maker:
 
     # ---- the main graph
     def main(self):
-        g, self.inputs = self.graph, {}
+        g, self.inputs, self.current = self.graph, {}, None
         for name in self.passed():
             self.hand_in(g, name, self.arrays[name])
         self.way = self.pick("one", "one", "one", "two", "loop", "loop", "loop", "scan", "branch", "nested", "carry")
         self.tag("main " + self.way)
         getattr(self, "main_" + self.way)(g)
-        if self.draws:
-            self.no("draws")
+        reached = set()
+        while len(reached) < len(more := set.union({None}, *(self.calls[f] for f in {None, *reached}))):
+            reached = more
+        self.why = [why for f, why in self.against if f in reached] + ["it draws"] * self.draws
 
     def hand_in(self, g, name, data):
         """An array as an input, a constant, or something computed."""
@@ -543,7 +547,9 @@ class Maker:
         args = root + [more[name]() for name in self.extra]
         if self.down:
             args.append(self.num(g, .5, self.shapes[0]).name)
-        got = g.invoke("fgh"[self.pick(*range(self.functions))], *args, *self.passed(), outputs=self.results)
+        f = self.pick(*range(self.functions))
+        self.calls[None].add(f)
+        got = g.invoke("fgh"[f], *args, *self.passed(), outputs=self.results)
         return got if isinstance(got, list) else [got]
 
     def scalar(self, g, value):

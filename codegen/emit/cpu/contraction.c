@@ -31,6 +31,22 @@ static void open_blocks(Group *g, const Contraction *k) {
     fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", k->job, group_to(g, k->m));
 }
 
+/* Addresses of the job's rows of operand n as "an". */
+static void find_rows(Group *g, const Contraction *k, int n) {
+    const Built *o = &k->operand[n];
+    Fn *f = &g->f;
+    Expr *zero[MAX_RANK * 2];
+    for (int i = 0; i < o->nraxis; i++) zero[i] = e_int(f->c, 0);
+    Expr *first = e_subst(f->c, flat_of(f->c, o->value), o->nraxis, o->raxis, zero, NULL, NULL);
+    fn_count(f, first);
+    fn_line(f, "const float *a%d[%d];", n, k->job);
+    const Scope out = fn_open(f, "for (int64_t row = first; row < end; row++) {");
+    fn_bind(f, e_axis(f->c, k->m), "row");
+    const char *at = fn_expr(f, first);
+    fn_line(f, "a%d[row - first] = %s + (%s);", n, f->tensor(f, o->value->t), at);
+    fn_close(f, out);
+}
+
 /* Computes the job's rows of operand n into "an". */
 static void build_operand(Group *g, const Contraction *k, int n) {
     const Built *o = &k->operand[n];
@@ -220,7 +236,8 @@ void group_contraction(Group *g) {
     const Scope out = fn_here(f);
     bind_outer(g, k, true);
     if (k->m) open_blocks(g, k);
-    for (int i = 0; i < k->noperand; i++) build_operand(g, k, i);
+    for (int i = 0; i < k->noperand; i++)
+        (k->operand[i].in_place ? find_rows : build_operand)(g, k, i);
     const char *back = open_tiles(g, k);
     if (k->tails)
         fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",

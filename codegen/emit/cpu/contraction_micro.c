@@ -57,11 +57,16 @@ const char *micro_base(Micro *u, Expr *load, Expr *flat) {
     return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
 }
 
-/* Address of the scalar operand at the tile's first row. */
+static bool in_place(const Micro *u, const Product *q) {
+    return q->columns && u->k->operand[q->operand].in_place;
+}
+
+/* Address of the scalar operand at the tile's first row; or where those of its rows are. */
 static const char *scalar_base(Micro *u, const Product *q) {
     const Contraction *k = u->k;
     const Built *o = &k->operand[q->operand];
     if (!q->columns) return micro_base(u, q->sca, q->sca_flat);
+    if (o->in_place) return arena_printf(u->g->em->a, "a%d + (m0 - first)", q->operand);
     if (!o->rows) return arena_printf(u->g->em->a, "a%d", q->operand);
     return arena_printf(u->g->em->a, "a%d + (m0 - first) * %lld", q->operand, (long long)o->length);
 }
@@ -96,7 +101,8 @@ static void parameters(Micro *u) {
         while (*s < u->nsca && u->sca[*s]->sca != q->sca) ++*s;
         if (*s < u->nsca) continue;
         u->sca[u->nsca++] = q;
-        sb_printf(p, ", const %s *restrict a%d", c_store(q->sca->dtype), *s);
+        sb_printf(p, ", const %s *%srestrict a%d", c_store(q->sca->dtype),
+                  in_place(u, q) ? "const *" : "", *s);
         sb_printf(a, ", %s", scalar_base(u, q));
     }
     if (u->tail) {
@@ -153,7 +159,8 @@ static void multiply(Micro *u, int in, int s, int m, const char *at) {
     Sb *b = &u->body;
     const Expr *sca = u->sca[s]->sca;
     const char *convert = sca->dtype == DT_F16 ? "bk_h2f1" : sca->dtype == DT_BF16 ? "bk_b2f" : "";
-    sb_printf(b, "%*sconst float x%d_%d = %s(a%d[0%s]);\n", in, "", s, m, convert, s, at);
+    const char *row = in_place(u, u->sca[s]) ? arena_printf(u->g->em->a, "_%d", m) : "";
+    sb_printf(b, "%*sconst float x%d_%d = %s(a%d%s[0%s]);\n", in, "", s, m, convert, s, row, at);
     for (int j = 0; j < u->nq; j++)
         for (int v = 0; v < u->k->nv && u->sca_of[j] == s; v++)
             sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);
@@ -202,6 +209,9 @@ void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) 
                 sb_printf(b, "%s c%d_%d_%d = {0}", v ? "," : "", j, m, v);
             sb_puts(b, ";\n");
         }
+    for (int s = 0; s < u.nsca; s++)
+        for (int m = 0; m < height && in_place(&u, u.sca[s]); m++)
+            sb_printf(b, "    const float *const a%d_%d = a%d[%d];\n", s, m, s, m);
     for (int i = 0; i < nr; i++)
         sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i,
                   micro_value(&u, k->raxis[set][i]->extent), i);
