@@ -240,8 +240,8 @@ static double operand_ns(void *user, double unknown) {
     if (ns < bytes / device_gbps(d, bytes)) ns = bytes / device_gbps(d, bytes);
     const double wait = plan->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
     if (!o->built) return ns / plan->units + d->group_ns + wait;
-    /* Rows that are only read are read where they are. */
     if (o->once) return ns / plan->units;
+    /* Rows that are only read are read where they are. */
     const int times = (o->t->body->op == E_LOAD ? 0 : o->groups) + o->inner;
     return times * ns + o->loads * ns / plan->units;
 }
