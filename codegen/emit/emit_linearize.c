@@ -401,11 +401,9 @@ static const char *columns_text(Opener *x) {
 }
 
 /* ---- the statement --------------------------------------------------------------------------- */
-/* Whether tensor i that linearizer s reads is part of its key. Of one that the host runs, the session
- * keeps the key (gpu/plan.inc). */
-static bool keyed(const Stmt *s, int i) {
-    return !s->ext.host && s->ext.in[i]->kind != TK_CONST;
-}
+/* Whether tensor i that linearizer s reads is part of its key. Of one that the host runs, the
+ * session keeps the key (gpu/plan.inc). */
+static bool keyed(const Stmt *s, int i) { return !s->ext.host && s->ext.in[i]->kind != TK_CONST; }
 /* Whether it has a key: all that it reads is dense. */
 static bool has_key(const Stmt *s) {
     if (s->ext.host) return false;
@@ -435,18 +433,15 @@ static void put_key(Opener *x, const Stmt *s) {
     const Structure *k = x->k;
     Sb bytes = {.a = f->a};
     fn_line(f, "uint64_t key = 0;");
-    if (!emit_is_gpu(x->em))
-        fn_line(f, "const int64_t begin = k->numbering < 0 ? 0 : bk_clock();");
+    if (!emit_is_gpu(x->em)) fn_line(f, "const int64_t begin = k->numbering < 0 ? 0 : bk_clock();");
     for (int i = 0; i < k->tensor.n; i++)
-        if (keyed(s, i))
-            sb_printf(&bytes, "%sfrom->n%d", bytes.n ? " + " : "", k->tensor.p[i]->id);
+        if (keyed(s, i)) sb_printf(&bytes, "%sfrom->n%d", bytes.n ? " + " : "", k->tensor.p[i]->id);
     if (has_key(s)) {
         fn_open(f, "if (bk_lin_small(word, room, %s)) {", bytes.n ? bytes.p : "0");
         fn_line(f, "bk_lin_hash h = {{1, 2, 3, 4, 5, 6, 7, 8}};");
         for (int i = 0; i < k->tensor.n; i++) {
             const int id = k->tensor.p[i]->id;
-            if (keyed(s, i))
-                fn_line(f, "bk_lin_read(&h, from->t%d, from->n%d);", id, id);
+            if (keyed(s, i)) fn_line(f, "bk_lin_read(&h, from->t%d, from->n%d);", id, id);
         }
         Sb number = {.a = f->a};
         for (int i = 0; i < k->captured.n; i++)
@@ -504,8 +499,8 @@ static const char *run_text(Opener *x, const Stmt *s) {
     for (int i = 0; i < k->nclass; i++) v[i] = k->cls[i]->func;
     list_numbers(&func, k->nclass, v);
     fn_line(f, "const int site[] = {%s}, func_of[] = {%s};", site.p, func.p);
-    fn_line(f, "const bk_lin_shape shape = {%d, %d, %d, %d, %d, %d, %d, func_of};",
-            k->nfunc, k->nclass, k->nloop, keys, most_of(k, children_of), most_of(k, values_of),
+    fn_line(f, "const bk_lin_shape shape = {%d, %d, %d, %d, %d, %d, %d, func_of};", k->nfunc,
+            k->nclass, k->nloop, keys, most_of(k, children_of), most_of(k, values_of),
             most_of(k, words_of));
     put_key(x, s);
     fn_line(f, "bk_nodes s;");
@@ -529,9 +524,9 @@ static const char *run_text(Opener *x, const Stmt *s) {
 static void put_functions(Opener *w, const Stmt *s, Sb *to, const char *inside) {
     put_from(w, s, to);
     const char *open = visit_text(w);
-    sb_printf(to,
-              "BK_INLINE bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int32_t id) {\n%s}\n",
-              w->id, open);
+    sb_printf(
+        to, "BK_INLINE bool open%d(bk_ctx *k, const void *given, bk_nodes *s, int32_t id) {\n%s}\n",
+        w->id, open);
     const char *columns = columns_text(w);
     sb_printf(to, "BK_INLINE bool columns%d(bk_nodes *s) {\n%s}\n", w->id, columns);
     sb_printf(to,
@@ -576,7 +571,8 @@ static const char *host_symbol(Fn *f, Sym *s) {
     return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
 }
 
-/* The function that runs linearizer `last`, after what stands before it, and its row in the table. */
+/* The function that runs linearizer `last`, after what stands before it, and its row in the table.
+ */
 static void linearize_ahead(Emit *em, const Stmt *last) {
     Sb *to = &em->plan_functions;
     Sb out = {.a = em->a}, from = {.a = em->a};
@@ -614,7 +610,6 @@ static void linearize_ahead(Emit *em, const Stmt *last) {
               mem_of(last->ext.out[0])->slot[0], cx_site(em->c, w.k->path, "the run needs"), w.id);
 }
 
-
 void emit_linearize(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     const int slot = mem_of(s->ext.out[0])->slot[0];
@@ -629,7 +624,6 @@ void emit_linearize(Tree *x, Stmt *s) {
     linearize_here(x, s, slot);
     fn_line(f, "if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) %s", tree_stop(x, "st"));
 }
-
 
 static void note_read(void *user, Tensor *t) {
     bool *reads = user;
