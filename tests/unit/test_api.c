@@ -858,10 +858,8 @@ static void test_structures(void **state) {
     static Structure t = {.n = STRUCTURE_NODES, .k = STRUCTURE_NODES - 1};
     struct braid_model *exact = load(BRAID_GOLDEN "/tree.onnx", "interp"), *m = NULL;
     braid_error e = {0};
-    braid_options o = {.struct_size = sizeof o,
-                       .target = "cpu",
-                       .cache_dir = folder,
-                       .schedule = "linearize=on"};
+    braid_options o = {
+        .struct_size = sizeof o, .target = "cpu", .cache_dir = folder, .schedule = "linearize=on"};
     if (braid_load(BRAID_GOLDEN "/tree.onnx", &o, &m, &e)) fail_msg("%s", e.message);
     braid_session *s[2] = {session(exact), session(m)};
     uint32_t random = 1;
