@@ -89,7 +89,6 @@ static inline int structure_class(const Structure *k, int cls) {
 static inline int structure_loop(const Structure *k, int loop) {
     return structure_class(k, k->nclass) + loop * CHILDREN_WORDS;
 }
-static inline int structure_words(const Structure *k) { return structure_loop(k, k->nloop); }
 
 /* Calls f for what a node of class c passes through, in order: statements, loops over children as
  * one, and each branch (arm >= 0) after the arm. */
