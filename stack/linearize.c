@@ -42,16 +42,16 @@ typedef struct Line {
     Structure *k;
     Tensor *plan;
     Seq *outer, *body;
-    Expr *h;                      /* the present height */
-    Tables *tables;               /* by function */
-    Ways *ways;                   /* by class */
-    Ways *w;                      /* at hand */
-    const Children *in;           /* the loop over children at hand, or NULL */
-    Expr *trip;                   /* its iteration number */
-    int column;                   /* next column, of the loop or of the class */
-    int nloop;                    /* loops passed */
-    bool *early;                  /* of the class at hand */
-    bool *tensor_from, *sym_from; /* by id: depends on the results of calls */
+    Expr *h;                            /* the present height */
+    Tables *tables;                     /* by function */
+    Ways *ways;                         /* by class */
+    Ways *w;                            /* at hand */
+    const Children *in;                 /* the loop over children at hand, or NULL */
+    Expr *trip, *loop_n, *loop_columns; /* its iteration number, its words of the plan */
+    int column;                         /* next column, of the loop or of the class */
+    int nloop;                          /* loops passed */
+    bool *early;                        /* of the class at hand */
+    bool *tensor_from, *sym_from;       /* by id: depends on the results of calls */
 } Line;
 
 /* ---- reading the plan ------------------------------------------------------------------------ */
@@ -103,11 +103,8 @@ static Expr *column_index(Rows *b, const Def *d, Expr *r) {
 static Column *column_next(Line *x, DType t) {
     Column *k = NEW(x->r.a, Column);
     *k = (Column){.x = x, .w = x->w, .in = x->in, .trip = x->trip, .i = x->column++, .dtype = t};
-    if (k->in) {
-        const int at = structure_loop(x->k, k->in->id);
-        k->n = word(x, at + CHILDREN_N, "n");
-        k->columns = word(x, at + CHILDREN_COLUMNS, "columns");
-    }
+    k->n = x->loop_n;
+    k->columns = x->loop_columns;
     return k;
 }
 
@@ -384,6 +381,8 @@ static void run_loop(Line *x, Stmt *s) {
     const int column = x->column + 2;
     Expr *most = word_at(
         x, e_add(c, word(x, structure_loop(x->k, in->id) + CHILDREN_MOST, "most"), x->h), "trips");
+    x->loop_n = word(x, structure_loop(x->k, in->id) + CHILDREN_N, "n");
+    x->loop_columns = word(x, structure_loop(x->k, in->id) + CHILDREN_COLUMNS, "columns");
     Stmt *l = stmt_new(c, S_LOOP, s->path);
     l->loop.trips = most;
     l->loop.made = e_int(c, 0); /* the linearizer counts iterations */
