@@ -108,6 +108,8 @@ synchronization() {
     local full=$LOGS/full small=$LOGS/small
     "$PYTHON" -m models --all --small --out "$small"
     "$PYTHON" tests/plan/races.py --braid $BRAID "$small"/*
+    "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on "$small"/{dagrnn,dagrnn_random,syntax}
+    "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on --each-barrier "$small"/{rae,treelstm,treelstm_children}
     "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list) --full --out "$full"
     "$PYTHON" tests/plan/structure.py --braid $BRAID "$full"
     "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
@@ -132,6 +134,7 @@ gpu_synchronization() {
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm mvrnn --small --batch 1 --length 9 --hidden 16 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID "$work"/*
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_dispatch,mvrnn,treelstm,trips_if}
 }
@@ -353,6 +356,7 @@ step random-operators "$PYTHON" tests/random/random_operators.py --braid $BRAID
 step ml "$PYTHON" tests/random/ml_check.py 26 --seed $SEED --braid $BRAID
 step open-ranks "$PYTHON" tests/conformance/open_ranks.py --braid $BRAID
 step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
+step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --braid $BRAID
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step models models
@@ -364,6 +368,7 @@ step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
+step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 80
 step emulated-conf emulated conformance --folders 100
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"

@@ -8,8 +8,9 @@ from report import FRAMEWORKS, geomean, ms, name_of, ratio
 ONE_STRUCTURE = "levels of this forest"  # forms that are compiled for the sizes of one forest only
 NOTE = ("Least and median ms of alternating runs. Braid's time includes the numbering of the nodes. The level batches "
         "of PyTorch, JAX and onnxruntime, and Braid's own, are numbered beforehand, which is not timed; DyNet finds "
-        "its batches in each run, as its users do. JAX's \"levels of this forest\" is a program for the sizes of this very "
-        "forest, which would be compiled again for another: the ratio is with it, the last column without it.")
+        "its batches in each run, as its users do. JAX's \"levels of this forest\" is a program for the sizes of "
+        "this very forest, which would be compiled again for another: the ratio is with it, the last column without "
+        "it.")
 
 
 def table(lines, title, head, rows, note=None):
@@ -115,8 +116,8 @@ def dags(result, lines):
             ms(ms_of(r["diamond"])) if ms_of(r["diamond"]) else r["diamond"]["failed"][:60]])
     table(lines, "DAGs", "H|T|grid|its barriers|its own levels|plain recursion, a tree|plain / grid|tree|diamond",
           found, "DAG-RNN on a grid of 10 × 10 nodes, beside the same network on a random binary tree as a plain "
-          "recursion; on a diamond of 64 nodes, each of which needs the one before it twice. ms a run; the ratio is that "
-          "of the times a node.")
+          "recursion; on a diamond of 64 nodes, each of which needs the one before it twice. ms a run; the ratio is "
+          "that of the times a node.")
 
 
 def bounds(result, rows, lines):

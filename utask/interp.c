@@ -316,7 +316,7 @@ static void frame_free(Frame *r) {
 static Frame *frame_new(Exec *x, const IFunc *g) {
     const Func *f = g->f;
     size_t bufs = (size_t)(g->t.n + f->narg + f->nout);
-    size_t regs = (size_t)(g->s.n + (f->nsym > f->nret ? f->nsym : f->nret));
+    size_t regs = (size_t)(g->s.n + f->nsym + f->nret);
     Frame *r = calloc(1, sizeof *r + sizeof(RegVal) * regs + sizeof(Buf *) * bufs);
     if (!r) exec_fault(x, ST_MEMORY, -1, "out of memory");
     r->fn = g;
@@ -341,9 +341,24 @@ static void deeper(Exec *x, const Func *f, bool full) {
     if (m->deepest <= x->depth) m->deepest = x->depth + 1;
 }
 
+/* Gives the call the results r. */
+static void return_from(Exec *x, const Stmt *s, Frame *r) {
+    const Func *f = s->call.f;
+    for (int i = 0; i < f->nret; i++) set_sym(x, s->call.ret[i], r->uni[i]);
+    for (int i = 0; i < f->nout; i++) {
+        set_value(x, s->call.out[i], r->out[i]);
+        r->out[i] = NULL;
+    }
+    x->depth--;
+    x->frame = r->up;
+    frame_free(r);
+}
+
 static void run_call(Exec *x, const IFunc *g, const Step *o) {
     const Func *f = g->f;
     const Stmt *s = o->s;
+    const int64_t around = x->below;
+    int64_t below;
     bool full = x->stack_low && (const char *)__builtin_frame_address(0) < x->stack_low;
     look_cancelled(x);
     if (x->depth >= x->stack_depth || full) deeper(x, f, full);
@@ -351,6 +366,23 @@ static void run_call(Exec *x, const IFunc *g, const Step *o) {
     Frame *r = frame_new(x, g);
     code_uniform(x, o->pre);
     for (int i = 0; i < f->nsym; i++) r->uni[i] = code_out(x, o->pre, i);
+    if (s->call.nfunc && g->repeats) {
+        Memo *m = memo_new(x->kept);
+        if (!m) exec_fault(x, ST_MEMORY, -1, "out of memory");
+        x->kept = m;
+    }
+    Memo *kept = g->repeats ? x->kept : NULL;
+    /* If its own depth is too much, it is computed, to say so as anywhere else. */
+    if (kept && memo_find(kept, f, r->uni, &below, r->uni + f->nsym, r->out) &&
+        x->depth + below <= x->stack_depth) {
+        for (int i = 0; i < f->nret; i++) r->uni[i] = r->uni[f->nsym + i];
+        for (int i = 0; i < f->nout; i++) ref(r->out[i]);
+        x->below = below + 1 > around ? below + 1 : around;
+        return_from(x, s, r);
+        return;
+    }
+    for (int i = 0; i < f->nout; i++) r->out[i] = NULL;
+    x->below = 0;
     for (int i = 0; i < f->narg; i++) r->arg[i] = ref(exec_value(x, s->call.arg[i]));
     for (int i = 0; i < g->t.n; i++) {
         r->value[i] = x->value[g->t.p[i]->id];
@@ -364,21 +396,18 @@ static void run_call(Exec *x, const IFunc *g, const Step *o) {
     }
     run_seq(x, &g->body);
     code_uniform(x, g->ret);
-    for (int i = 0; i < f->nret; i++) r->uni[i] = code_out(x, g->ret, i);
+    for (int i = 0; i < f->nret; i++) r->uni[f->nsym + i] = code_out(x, g->ret, i);
     for (int i = 0; i < f->nout; i++) r->out[i] = ref(exec_value(x, f->out[i]));
+    if (kept) memo_keep(kept, f, r->uni, x->below, r->uni + f->nsym, r->out);
+    for (int i = 0; i < f->nret; i++) r->uni[i] = r->uni[f->nsym + i];
+    x->below = x->below + 1 > around ? x->below + 1 : around;
     for (int i = 0; i < g->t.n; i++) {
         set_value(x, g->t.p[i], r->value[i]);
         r->value[i] = NULL;
     }
     for (int i = 0; i < g->s.n; i++) set_sym(x, g->s.p[i], r->sym[i]);
-    for (int i = 0; i < f->nret; i++) set_sym(x, s->call.ret[i], r->uni[i]);
-    for (int i = 0; i < f->nout; i++) {
-        set_value(x, s->call.out[i], r->out[i]);
-        r->out[i] = NULL;
-    }
-    x->depth--;
-    x->frame = r->up;
-    frame_free(r);
+    return_from(x, s, r);
+    if (s->call.nfunc && kept) x->kept = memo_free(kept);
 }
 
 static void run_seq(Exec *x, const StepSeq *q) {
@@ -571,6 +600,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
         up = f->up;
         frame_free(f);
     }
+    while (x->kept) x->kept = memo_free(x->kept);
     for (LoopRun *l = x->loop, *up; l; l = up) {
         up = l->up;
         loop_state_free(l);

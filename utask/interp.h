@@ -178,6 +178,9 @@ typedef struct IFunc {
     Code *ret;
     VEC(const Tensor *) t; /* tensors that its body defines: an activation's own values */
     VEC(const Sym *) s;
+    /* activations of its recursion may be equal: one makes several calls, and only numbers are
+     * passed down */
+    bool repeats;
 } IFunc;
 
 struct Interp {
@@ -189,6 +192,8 @@ struct Interp {
     IFunc **func; /* by id */
     int nesting;  /* the deepest nesting of Seqs in a function */
 };
+
+typedef struct Memo Memo; /* interp_memo.c */
 
 /* ---- execution (interp_exec.c) --------------------------------------------------------------- */
 typedef struct Buf {
@@ -245,6 +250,8 @@ typedef struct Exec {
     size_t scratch_size;
     struct LoopRun *loop; /* innermost */
     struct Frame *frame;  /* saved values of the enclosing activations */
+    Memo *kept;           /* results of the innermost recursion's activations, or NULL */
+    int64_t below;        /* levels of the calls that the current activation has made */
     int64_t depth, stack_depth;
     /* in a run that measures how deep a recursion goes; else stack_depth, 0 */
     int64_t depth_cap, depth_budget;
@@ -277,5 +284,16 @@ typedef struct ExtFrame {
 size_t ext_frame_size(const Stmt *s);
 ExtFrame ext_frame(const Stmt *s, void *mem);
 bx_tensor bx_of(const Tensor *t, const void *data, int64_t count, int rank, const int64_t *dim);
+
+/* ---- results that are kept (interp_memo.c) --------------------------------------------------- */
+Memo *memo_new(Memo *up); /* NULL: out of memory */
+Memo *memo_free(Memo *m); /* returns the one around it */
+/* The results of f with these parameters and how many levels are below it, if they are kept. They
+ * stay the memo's. */
+bool memo_find(const Memo *m, const Func *f, const RegVal *key, int64_t *below, RegVal *ret,
+               Buf **out);
+/* Keeps them, while there is memory. */
+void memo_keep(Memo *m, const Func *f, const RegVal *key, int64_t below, const RegVal *ret,
+               Buf *const *out);
 
 #endif

@@ -125,12 +125,36 @@ static void ifunc_new(Prep *p, const Func *f) {
     p->it->func[f->id] = o.f;
 }
 
+/* Calls of this recursion that one activation makes at most; those in a loop count twice. */
+static int calls_of(const Seq *q, int each) {
+    int n = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_CALL && !s->call.nfunc) n += each;
+        if (s->kind == S_LOOP) n += calls_of(s->loop.body, 2);
+        if (s->kind != S_BRANCH) continue;
+        const int a = calls_of(s->br.arm[0], each), b = calls_of(s->br.arm[1], each);
+        n += a > b ? a : b;
+    }
+    return n;
+}
+
 static void prepare_call(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
     const Func *f = s->call.f;
     o->pre = uniform(p, f->nsym, s->call.sym);
     use_code(p, l, o->pre);
     for (int i = 0; i < f->narg; i++) use(p, l, s->call.arg[i]);
     for (int i = 0; i < s->call.nfunc; i++) ifunc_new(p, s->call.func[i]);
+    int most = 0, passed = 0;
+    for (int i = 0; i < s->call.nfunc; i++) {
+        const int n = calls_of(s->call.func[i]->body, 1);
+        if (n > most) most = n;
+        passed += s->call.func[i]->narg;
+    }
+    for (int i = 0; i < s->call.nfunc; i++) {
+        const Func *g = s->call.func[i];
+        p->it->func[g->id]->repeats = most > 1 && !passed;
+    }
     for (int i = 0; i < s->call.nfunc; i++) {
         const Func *g = s->call.func[i];
         IFunc *k = p->it->func[g->id];

@@ -225,6 +225,7 @@ typedef struct OperandWays {
     const Cost *k;
     int groups, loads; /* that have products with it; loads beside them */
     bool inner;        /* it is a part of factors that products compute */
+    bool once;         /* each element is read once */
     bool built;
 } OperandWays;
 
@@ -239,6 +240,7 @@ static double operand_ns(void *user, double unknown) {
     if (ns < bytes / device_gbps(d, bytes)) ns = bytes / device_gbps(d, bytes);
     const double wait = plan->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
     if (!o->built) return ns / plan->units + d->group_ns + wait;
+    if (o->once) return ns / plan->units;
     /* Rows that are only read are read where they are. */
     const int times = (o->t->body->op == E_LOAD ? 0 : o->groups) + o->inner;
     return times * ns + o->loads * ns / plan->units;
@@ -250,8 +252,10 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
     const TensorVec *u = &f->of[t->id].users;
     OperandWays o = {.f = f, .t = t, .k = k, .inner = s->inner > 0, .loads = s->own};
     Indirect indirect = {f, false};
-    if ((f->p->schedule->lanes <= 1 && !device_is_gpu(f->p->schedule->device)) ||
-        s->operands != s->built || s->conditional || s->in_index || s->repeated)
+    const bool gpu = device_is_gpu(f->p->schedule->device);
+    o.once = gpu && e_at_most(f->c, s->evals, tensor_count(f->c, t)); /* as of a vector's product */
+    if ((f->p->schedule->lanes <= 1 && !gpu) || (s->operands != s->built && !o.once) ||
+        s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
     if (!indirect.found) return false;

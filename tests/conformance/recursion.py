@@ -19,7 +19,7 @@ sys.path[:0] = [TESTS, TESTS + "/.."]
 import backend_test  # noqa: E402
 from models import build, trees  # noqa: E402
 from models.common import B, F, Graph, I, f32, i64  # noqa: E402
-from recursion_loops import at, child_sum, many_children  # noqa: E402
+from recursion_loops import absent_children, at, child_sum, many_children  # noqa: E402
 
 CELLS = ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treegru", "simpletreegru", "mvrnn",
          "treelstm_binary", "treelstm_children", "dagrnn", "syntax", "syntax_program")
@@ -28,16 +28,19 @@ ALL_WAYS = ("wide", "shared_children", "state_goes_down", "two_functions")
 
 
 def runs(i=None):
-    """How model number i is run: by the interpreter, with calls of a depth at once and without, these unrolled or not, by
-    units that part or stay together, what calls need to find their way computed by every unit for itself or together, on
-    other numbers of threads than the next one; every way, and by the simulated stack of GPUs, for no number."""
+    """How model number i is run: by the interpreter, numbered ahead and not, with calls of a depth at once and without,
+    these unrolled or not, by units that part or stay together, what calls need to find their way computed by every unit for
+    itself or together, on other numbers of threads than the next one; every way, and on GPUs, for no number."""
     some = [(i % 4, "on"), ((i + 1) % 4, "off")] if i is not None else [(0, "on"), (1, "off"), (2, "on"), (3, "off")]
+    ahead = [UNITS[i % 4]] if i is not None else UNITS
     turn = ("on", "off") if not i or i % 3 else ("off", "on")
     return [("interp", [])] + [
         ("cpu", ["--threads", str(UNITS[k]), "--schedule",
-                 f"batch={how},unroll-recursion={('off', 'on')[k in (1, 2)]},replicate={turn[k // 2]},parallel={turn[k % 2]}"])
+                 f"linearize=off,batch={how},unroll-recursion={('off', 'on')[k in (1, 2)]},replicate={turn[k // 2]},parallel={turn[k % 2]}"])
         for k, how in some] + [
-        ("emulate:cuda", ["--schedule", f"batch=off,unroll-recursion={how}"]) for how in (("off", "on") if i is None else ())]
+        ("cpu", ["--threads", str(n), "--schedule", "linearize=on"]) for n in ahead] + [
+        ("emulate:cuda", ["--schedule", f"{how},batch=off"]) for how in (
+            ("linearize=off,unroll-recursion=off", "linearize=off,unroll-recursion=on", "linearize=on") if i is None else ())]
 
 
 cases = {}
@@ -376,6 +379,7 @@ for how in ("carry", "scan", "while", "concat"):
 
 for how in ("carry", "concat", "stack", "while", "scan", "nested", "mutual"):
     cases[f"child_sum_{how}"] = lambda r, how=how: child_sum(r, how)
+cases["absent_children"] = absent_children
 
 
 @case

@@ -2,7 +2,7 @@
 """Finds unneeded synchronizations of GPU programs, and blind spots of the emulator that watches them: leaves out each
 one that a run passes, barriers of the grid, of a block, and flags, which the emulator has to report.
 
-    each_barrier_gpu.py [--braid BRAID] [--target T] [--units N] FOLDER...
+    each_barrier_gpu.py [--braid BRAID] [--target T] [--units N] [--schedule S] FOLDER...
 
 Each FOLDER holds model.onnx and test_data_set_0/input_N.pb. The last barrier of a run stays: the end of the kernel is
 a meeting, too. Prints a line for each failure and, last, how much was run.
@@ -78,7 +78,8 @@ class Model:
         self.inputs = []
         for i, name in enumerate(names):
             self.inputs += ["-i", "%s=%s/test_data_set_0/input_%d.pb" % (name, folder, i)]
-        done = subprocess.run([args.braid, "compile", folder + "/model.onnx", "-o", self.library, "--target", args.target],
+        schedule = ["--schedule", args.schedule] if args.schedule else []
+        done = subprocess.run([args.braid, "compile", folder + "/model.onnx", "-o", self.library, "--target", args.target, *schedule],
                               env={**os.environ, "CXX": wrapper, "BK_SITES": sites}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stderr.strip())
@@ -123,6 +124,7 @@ def main():
     parser.add_argument("--braid", default="build/release/braid")
     parser.add_argument("--target", default="emulate:cuda")
     parser.add_argument("--units", type=int, default=4)
+    parser.add_argument("--schedule", default="")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("folder", nargs="+")
     args = parser.parse_args()

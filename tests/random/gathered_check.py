@@ -23,7 +23,7 @@ import backend_test  # noqa: E402
 
 ROWS = [0, 1, 2, 3, 5, 6, 7, 13, 16, 29, 63, 64, 65, 70, 129]
 WIDTHS = [1, 3, 8, 17, 31, 64, 100, 257]
-COLUMNS = [16, 17, 24, 33, 48, 64, 70, 130]
+COLUMNS = [1, 16, 17, 24, 33, 48, 64, 70, 130]
 info = helper.make_tensor_value_info
 
 

@@ -110,7 +110,7 @@ class Maker:
         h, a = self.h, self.pick(2, 3)
         shape = self.pick((h,), (1, h), (1, h), (1, h), (a, h), (1, a, h), (a, 1, h), (h, h))
         self.shapes = [shape] + ([self.pick(shape, shape, (1, h), (h,), (1, self.pick(2, 5)))] if self.chance(.35) else [])
-        self.counts = self.chance(.25)    # an integer is returned, too
+        self.counts = self.chance(.15)    # an integer is returned, too
         if self.functions > 1:
             self.tag("mutual")
         self.tag(*self.extra, "rank %d" % len(shape), *["two results"] * (len(self.shapes) > 1), *["integer result"] * self.counts)
@@ -343,10 +343,10 @@ class Maker:
             else:
                 calls.append(self.call(g, k, c, child, inherit))
         if self.chance(.06):
-            self.no("a branch is decided by a child's result")
             self.tag("float decides")
             cond = g.Less(g.ReduceSum(calls[0].tensors[0].name, keepdims=0), self.num(g, 0).name)
             if self.chance(.5):
+                self.no("a call's branch is decided by a child's result")
                 child = s.child(self, g, at, int(children[0]))
                 return self.branch(g, cond, lambda g: self.flat(self.combined(g, at, calls, early)),
                                    lambda g: self.flat(self.combined(g, at, calls + [self.call(g, k, c, child, inherit)], early)))

@@ -1,6 +1,6 @@
-/* Plans that the host makes before it launches the kernel (codegen/text/gpu/plan.inc), with a driver
- * that stands in for CUDA's, HIP's or the emulator's (gpu_driver.c): when they are made and copied,
- * growth and faults without a launch, and a failure of every call. */
+/* Plans that the host makes before it launches the kernel (codegen/text/gpu/plan.inc), with a
+ * driver that stands in for CUDA's, HIP's or the emulator's (gpu_driver.c): when they are made and
+ * copied, growth and faults without a launch, and a failure of every call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,8 +14,8 @@
 
 /* y = x times the sum of tree, as two plans have it: of tree's elements, and of their negatives.
  * An element -1 is a fault, -2 a recursion that is too deep. From MANY elements on, the first plan
- * needs more room than it is given at first. Where x is 7, the kernel finds a fault; and once, where
- * the slots are as small as they can be, that the arena is too small. */
+ * needs more room than it is given at first. Where x is 7, the kernel finds a fault; and once,
+ * where the slots are as small as they can be, that the arena is too small. */
 #define MANY 5000
 #define MOST 9000
 #define BK_NAME "plans"
@@ -76,7 +76,8 @@ static int64_t plan1(bk_ctx *k, int64_t *word, int64_t room, int64_t *used) {
     return make(k, word, room, used, -1);
 }
 #define BK_NPLAN 2
-#define BK_PLANS {2, 3, plan0}, {0, 3, plan1}
+#define BK_PLANS                                                                                   \
+    {2, 3, plan0}, { 0, 3, plan1 }
 #define BK_PLAN_READS 1, 0
 #include "codegen/text/gpu/plan.inc"
 #include "codegen/text/gpu/run.inc"
@@ -215,11 +216,11 @@ static void test_faults(void **state) {
         else {
             assert_int_equal(run(s, &c), BK_ST_RUNTIME);
             assert_int_equal(c.out[0].rank, -7);
-            assert_string_equal(c.message,
-                                i % 4 == 1   ? "element -1 is negative"
-                                : i % 4 == 2 ? "tree: the recursion needs depth 25; the limit is "
-                                               "20 (--stack-depth)"
-                                             : "x is 7");
+            assert_string_equal(c.message, i % 4 == 1 ? "element -1 is negative"
+                                           : i % 4 == 2
+                                               ? "tree: the recursion needs depth 25; the limit is "
+                                                 "20 (--stack-depth)"
+                                               : "x is 7");
         }
         assert_int_equal(launched, i % 4 == 0 || i % 4 == 3);
         assert_int_equal(made[1], i % 4 == 0 || i % 4 == 3);
@@ -329,8 +330,9 @@ static void test_failures(void **state) {
 
 int main(void) {
     gpu_driver.kernel = kernel;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_equal),  cmocka_unit_test(test_growth),
-                                       cmocka_unit_test(test_faults), cmocka_unit_test(test_limit),
-                                       cmocka_unit_test(test_device), cmocka_unit_test(test_failures)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal),  cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_faults), cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_device), cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
