@@ -128,8 +128,8 @@ int cmd_bench(const Cli *c) {
     if (!in || !us) die("out of memory");
     code = cli_inputs(c, m, true, in);
     Numbering numbering;
-    if (!code && (!measure(s, nout, in, us, &n, &e) ||
-                  !measure_numbering(s, nout, in, &numbering, &e)))
+    if (!code &&
+        (!measure(s, nout, in, us, &n, &e) || !measure_numbering(s, nout, in, &numbering, &e)))
         code = cli_error(c->arg[0], &e);
     if (!code) {
         qsort(us, (size_t)n, sizeof *us, by_size);

@@ -6,9 +6,9 @@
 #include "utask/walk.h"
 
 static const char *const where_name[] = {
-    [M_NONE] = "none",      [M_STATIC] = "arena",  [M_BUMP] = "arena top",
-    [M_SLOT] = "slot",      [M_SHARED] = "shared", [M_CARRY] = "carried",
-    [M_ELEM] = "scan part", [M_ROWS] = "rows", [M_RESULT] = "result", [M_CALLEE] = "callee"};
+    [M_NONE] = "none",     [M_STATIC] = "arena",  [M_BUMP] = "arena top", [M_SLOT] = "slot",
+    [M_SHARED] = "shared", [M_CARRY] = "carried", [M_ELEM] = "scan part", [M_ROWS] = "rows",
+    [M_RESULT] = "result", [M_CALLEE] = "callee"};
 
 typedef struct Walk {
     Sb *s;

@@ -42,16 +42,16 @@ typedef struct Line {
     Structure *k;
     Tensor *plan;
     Seq *outer, *body;
-    Expr *h;                      /* the present height */
-    Tables *tables;               /* by function */
-    Ways *ways;                   /* by class */
-    Ways *w;                      /* at hand */
-    const Children *in;           /* the loop over children at hand, or NULL */
-    Expr *trip;                   /* its iteration number */
-    int column;                   /* next column, of the loop or of the class */
-    int nloop;                    /* loops passed */
-    bool *early;                  /* of the class at hand */
-    bool *tensor_from, *sym_from; /* by id: depends on the results of calls */
+    Expr *h;                            /* the present height */
+    Tables *tables;                     /* by function */
+    Ways *ways;                         /* by class */
+    Ways *w;                            /* at hand */
+    const Children *in;                 /* the loop over children at hand, or NULL */
+    Expr *trip, *loop_n, *loop_columns; /* its iteration number, its words of the plan */
+    int column;                         /* next column, of the loop or of the class */
+    int nloop;                          /* loops passed */
+    bool *early;                        /* of the class at hand */
+    bool *tensor_from, *sym_from;       /* by id: depends on the results of calls */
 } Line;
 
 /* ---- reading the plan ------------------------------------------------------------------------ */
@@ -78,6 +78,7 @@ typedef struct Column {
     Expr *trip, *columns, *n; /* of in */
     int i;
     DType dtype;
+    bool negated; /* of a condition: where it does not hold */
 } Column;
 
 /* What the column says of row r; 0 where the node makes no such iteration. */
@@ -102,11 +103,8 @@ static Expr *column_index(Rows *b, const Def *d, Expr *r) {
 static Column *column_next(Line *x, DType t) {
     Column *k = NEW(x->r.a, Column);
     *k = (Column){.x = x, .w = x->w, .in = x->in, .trip = x->trip, .i = x->column++, .dtype = t};
-    if (k->in) {
-        const int at = structure_loop(x->k, k->in->id);
-        k->n = word(x, at + CHILDREN_N, "n");
-        k->columns = word(x, at + CHILDREN_COLUMNS, "columns");
-    }
+    k->n = x->loop_n;
+    k->columns = x->loop_columns;
     return k;
 }
 
@@ -137,6 +135,15 @@ static bool depends(Line *x, Expr *e) {
     return k.hit || any_sym(e, from_sym, x);
 }
 
+static void note_in_loop(void *user, Stmt *s) {
+    Line *x = user;
+    if (s->kind == S_OP) x->tensor_from[s->op.t[0]->id] = true;
+    for (int i = 0; s->kind == S_BRANCH && i < s->br.joins.n; i++)
+        x->tensor_from[s->br.joins.p[i].out->id] = true;
+    for (int i = 0; s->kind == S_CALL && i < s->call.f->nout; i++)
+        x->tensor_from[s->call.out[i]->id] = true;
+}
+
 /* Notes what depends on the results of calls; what a loop over children makes is taken to do so. */
 static void note_from(void *user, Stmt *s, int arm) {
     Line *x = user;
@@ -148,9 +155,7 @@ static void note_from(void *user, Stmt *s, int arm) {
         break;
     case S_LOOP:
         for (int i = 0; i < s->loop.carry.n; i++) x->tensor_from[s->loop.carry.p[i].phi->id] = true;
-        for (int i = 0; i < s->loop.body->s.n; i++)
-            if (s->loop.body->s.p[i]->kind == S_OP)
-                x->tensor_from[s->loop.body->s.p[i]->op.t[0]->id] = true;
+        seq_each(s->loop.body, note_in_loop, x);
         break;
     case S_BRANCH:
         for (int i = 0; i < s->br.joins.n; i++) {
@@ -174,22 +179,46 @@ static bool has_product(void *user, Expr *e) {
     (void)user;
     return is_sum_of_products(e);
 }
-static void need_early(void *user, Expr *e) {
-    Line *x = user;
-    Tensor *t = tensor_root(e->t);
-    if (outside(x, t) || x->early[t->id]) return;
-    x->early[t->id] = true;
-    if (t->kind == TK_TE) e_each_load(x->r.c, t->body, need_early, x);
+/* What is not a number of the linearizer's. */
+static bool is_late(const void *user, const Sym *s) {
+    const Line *x = user;
+    return s->id < x->r.nsym && !x->k->sym[s->id] && s->scope && !seq_inside(x->outer, s->scope);
 }
+
+typedef struct EarlyScan {
+    Line *x;
+    bool ok, mark;
+} EarlyScan;
+static void early_tensor(EarlyScan *k, Tensor *t);
+static void early_load(void *user, Expr *e) { early_tensor(user, e->t); }
+
+/* Looks at all that t is made of, whether it can be computed before the loop; or marks it. */
+static void early_tensor(EarlyScan *k, Tensor *t) {
+    Line *x = k->x;
+    t = tensor_root(t);
+    if (!k->ok || outside(x, t) || x->early[t->id]) return;
+    const Join *j = t->kind == TK_JOIN ? tensor_join(t) : NULL;
+    k->ok &= !x->tensor_from[t->id] && (j || t->kind == TK_TE);
+    if (!k->ok) return;
+    if (k->mark) x->early[t->id] = true;
+    for (int i = 0; j && i < 2; i++)
+        if (j->arm[i]) early_tensor(k, j->arm[i]);
+    if (j) return;
+    k->ok &= !any_sym(t->body, is_late, x);
+    e_each_load(x->r.c, t->body, early_load, k);
+}
+
 /* Products that depend on no child, and what they need, are computed before the loop. */
 static void note_early(void *user, Stmt *s, int arm) {
     Line *x = user;
     (void)arm;
-    if (s->kind != S_OP || x->tensor_from[s->op.t[0]->id]) return;
-    Expr *e = s->op.t[0]->body;
-    if (!find_reduction(map_new(x->r.a), e, false, has_product, NULL)) return;
-    x->early[s->op.t[0]->id] = true;
-    e_each_load(x->r.c, e, need_early, x);
+    if (s->kind != S_OP) return;
+    Tensor *t = s->op.t[0];
+    if (!find_reduction(map_new(x->r.a), t->body, false, has_product, NULL)) return;
+    EarlyScan k = {x, true, false};
+    early_tensor(&k, t);
+    k.mark = true;
+    if (k.ok) early_tensor(&k, t);
 }
 
 static bool computed_early(const Line *x, const Tensor *t) { return x->early[t->id]; }
@@ -275,6 +304,74 @@ static Tensor *rows_copy(Line *x, List *at, Tensor *t, const Stmt *s) {
 
 static void run_late(void *user, Stmt *s, int arm);
 
+static void run_iteration(Line *x, const Seq *q, const Column *taken);
+
+/* A tensor over the rows that is v where the condition `taken` holds, else `other`, or 0. */
+static Tensor *where_taken(Line *x, Tensor *t, const Column *taken, Expr *v, Expr *other,
+                           const char *path) {
+    Cx *c = x->r.c;
+    Expr *row = rows_row_in(&x->r, x->w->now, e_axis(c, t->axis[0]), x->w->all);
+    Expr *cond = e_cast(c, DT_BOOL, column_word(taken, row));
+    if (taken->negated) cond = e_not(c, cond);
+    rows_compute(&x->r, t, e_sel(c, cond, v, other ? other : e_num(c, t->dtype, 0)), path);
+    return t;
+}
+
+/* A branch in a loop over children: both arms, for all rows. What an arm reads does not exist for
+ * rows that do not take it, so it is 0 there. */
+static void run_both(Line *x, const Stmt *s) {
+    Rows *b = &x->r;
+    List *at = x->w->now;
+    Column *cond = column_next(x, DT_BOOL), *arm[2] = {cond, NEW(b->a, Column)};
+    *arm[1] = *cond;
+    arm[1]->negated = true;
+    for (int k = 0; k < 2; k++) run_iteration(x, s->br.arm[k], arm[k]);
+    for (int i = 0; i < s->br.syms.n; i++) define_column(x, s->br.syms.p[i].sym);
+    for (int i = 0; i < s->br.joins.n; i++) {
+        const Join *j = &s->br.joins.p[i];
+        Tensor *t = rows_of(b, TK_TE, j->out, 0, at->n, b->seq);
+        Expr *v[2] = {NULL, NULL};
+        for (int k = 0; k < 2; k++)
+            if (j->arm[k])
+                v[k] =
+                    rows_lift(b, at, e_axis(b->c, t->axis[0]), s, rows_load_rest(b, j->arm[k], t));
+        if (v[0])
+            where_taken(x, t, cond, v[0], v[1], s->path);
+        else
+            rows_compute(b, t, v[1], s->path);
+        b->tensor[j->out->id] = (Def){.list = at, .t = t};
+    }
+}
+
+/* What an iteration of a loop over children computes; taken: in an arm, for which rows. */
+static void run_iteration(Line *x, const Seq *q, const Column *taken) {
+    Rows *b = &x->r;
+    List *at = x->w->now;
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LET && x->k->sym[s->let.sym->id])
+            define_column(x, s->let.sym);
+        else if (s->kind == S_LET)
+            b->sym[s->let.sym->id] = (Def){.list = at, .e = s->let.e};
+        else if (s->kind == S_BRANCH)
+            run_both(x, s);
+        else if (s->kind == S_OP && taken && !(s->op.t[0]->body->flags & EF_REDUCE)) {
+            Tensor *old = s->op.t[0], *t = rows_of(b, TK_TE, old, 0, at->n, b->seq);
+            memcpy(t->axis + 1, old->axis, sizeof *t->axis * (size_t)old->rank);
+            Expr *v = rows_lift(b, at, e_axis(b->c, t->axis[0]), s, old->body);
+            where_taken(x, t, taken, v, NULL, s->path);
+            b->tensor[old->id] = (Def){.list = at, .t = t};
+        } else
+            run_late(x, s, -1);
+        for (int m = 0; s->kind == S_CALL && taken && m < s->call.f->nout; m++) {
+            Tensor *old = s->call.out[m], *t = rows_of(b, TK_TE, old, 0, at->n, b->seq);
+            Expr *v = rows_lift(b, at, e_axis(b->c, t->axis[0]), s, rows_load_rest(b, old, t));
+            where_taken(x, t, taken, v, NULL, s->path);
+            b->tensor[old->id] = (Def){.list = at, .t = t};
+        }
+    }
+}
+
 /* A loop over the children of each row: as many iterations as any of the rows makes. */
 static void run_loop(Line *x, Stmt *s) {
     Rows *b = &x->r;
@@ -284,6 +381,8 @@ static void run_loop(Line *x, Stmt *s) {
     const int column = x->column + 2;
     Expr *most = word_at(
         x, e_add(c, word(x, structure_loop(x->k, in->id) + CHILDREN_MOST, "most"), x->h), "trips");
+    x->loop_n = word(x, structure_loop(x->k, in->id) + CHILDREN_N, "n");
+    x->loop_columns = word(x, structure_loop(x->k, in->id) + CHILDREN_COLUMNS, "columns");
     Stmt *l = stmt_new(c, S_LOOP, s->path);
     l->loop.trips = most;
     l->loop.made = e_int(c, 0); /* the linearizer counts iterations */
@@ -305,15 +404,7 @@ static void run_loop(Line *x, Stmt *s) {
     List *all = x->w->all;
     x->w->now = list_new(x, at, at->n, NULL);
     b->sym[s->loop.iter->id] = (Def){.list = all, .e = x->trip};
-    for (int i = 0; i < s->loop.body->s.n; i++) {
-        Stmt *in_loop = s->loop.body->s.p[i];
-        if (in_loop->kind == S_LET && x->k->sym[in_loop->let.sym->id])
-            define_column(x, in_loop->let.sym);
-        else if (in_loop->kind == S_LET)
-            b->sym[in_loop->let.sym->id] = (Def){.list = x->w->now, .e = in_loop->let.e};
-        else
-            run_late(x, in_loop, -1);
-    }
+    run_iteration(x, s->loop.body, NULL);
     for (int i = 0; i < l->loop.carry.n; i++) {
         LoopCarry *k = &l->loop.carry.p[i];
         Tensor *old = s->loop.carry.p[i].next,
@@ -505,7 +596,8 @@ static void run_class(Line *x, Ways *w) {
     x->early = w->early;
     const int classes = x->k->nclass;
     Expr *at = e_add(c, w->starts, e_muli(c, x->h, classes));
-    Expr *start = word_at(x, at, "start"), *end = word_at(x, e_add(c, at, e_int(c, classes)), "end");
+    Expr *start = word_at(x, at, "start"),
+         *end = word_at(x, e_add(c, at, e_int(c, classes)), "end");
     Sym *rows = sym_new(c, DT_I64, "rows", 0);
     rows->scope = b->seq;
     Expr *n = seq_let(c, b->seq, rows, e_sub(c, end, start), x->k->path);

@@ -120,16 +120,20 @@ static bool walk(Find *x, const Seq *q, bool in_loop) {
         case S_OP:
             if (s->op.n != 1) no(x, s, "a group");
             break;
-        case S_CHECK: break;
+        case S_CHECK:
+            if (in_loop && !computes(x, s->check.cond))
+                return no(x, s, "a check of results in a loop");
+            break;
         case S_LOOP: walk_loop(x, s, in_loop); break;
         case S_BRANCH:
-            if (in_loop) return no(x, s, "a branch in a loop over children");
             if (!computes(x, s->br.cond)) return no(x, s, "a condition depends on results");
             for (int k = 0; k < 2; k++) walk(x, s->br.arm[k], in_loop);
             for (int k = 0; k < s->br.syms.n; k++) {
                 const JoinSym *j = &s->br.syms.p[k];
                 x->k->sym[j->sym->id] = !dtype_is_float(j->sym->dtype) && computes(x, j->arm[0]) &&
                                         computes(x, j->arm[1]);
+                if (in_loop && !x->k->sym[j->sym->id])
+                    return no(x, s, "a number that depends on results in a loop");
             }
             break;
         case S_CALL: walk_call(x, s); break;
@@ -237,6 +241,12 @@ static void count_stmt(void *user, Stmt *s, int arm) {
     Class *c = x->c;
     if (s->kind == S_LET && x->k->column[s->let.sym->id]) count_column(x, false);
     if (s->kind == S_CALL) count_column(x, true);
+    if (s->kind == S_BRANCH && x->in) { /* in a loop: the condition, and what is in both arms */
+        count_column(x, false);
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < s->br.arm[k]->s.n; i++) count_stmt(x, s->br.arm[k]->s.p[i], -1);
+        arm = 0;
+    }
     for (int i = 0; arm >= 0 && i < s->br.syms.n; i++)
         if (x->k->column[s->br.syms.p[i].sym->id]) count_column(x, false);
     if (s->kind != S_LOOP) return;

@@ -30,7 +30,8 @@ enum { CLASS_N, CLASS_FIRST, CLASS_COLUMNS, CLASS_STARTS, CLASS_WORDS };
  * columns are; where the most iterations that a node of each height makes are. */
 enum { CHILDREN_N, CHILDREN_COLUMNS, CHILDREN_MOST, CHILDREN_WORDS };
 
-/* A loop that a class passes through. */
+/* A loop that a class passes through. A branch in it has columns for its condition, then for what
+ * is in both arms: of the arm that an iteration does not take, zeros, and no children. */
 typedef struct Children {
     const Stmt *s;
     int id;    /* number among all of the Structure */
@@ -88,7 +89,6 @@ static inline int structure_class(const Structure *k, int cls) {
 static inline int structure_loop(const Structure *k, int loop) {
     return structure_class(k, k->nclass) + loop * CHILDREN_WORDS;
 }
-static inline int structure_words(const Structure *k) { return structure_loop(k, k->nloop); }
 
 /* Calls f for what a node of class c passes through, in order: statements, loops over children as
  * one, and each branch (arm >= 0) after the arm. */

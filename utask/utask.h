@@ -55,10 +55,10 @@ struct Tensor {
     /* TK_TE: its elements are those of this loop-carried value, which the loop fills row by row
      * (LoopCarry.rows), from row `row` on; or NULL */
     Tensor *table;
-    Expr *row; /* pure */
-    bool placed;       /* the host knows its place: static, or a slot of its own */
-    bool fused;        /* set by fusion: substituted into every user, without storage */
-    void *plan;        /* its storage, set by memory planning */
+    Expr *row;   /* pure */
+    bool placed; /* the host knows its place: static, or a slot of its own */
+    bool fused;  /* set by fusion: substituted into every user, without storage */
+    void *plan;  /* its storage, set by memory planning */
 };
 
 /* ---- statements ------------------------------------------------------------------------------ */
@@ -118,7 +118,7 @@ typedef struct LoopCarry { /* tensor carried value */
     /* in place: each iteration writes some rows, once and for all, before any reads them. They are
      * tensors of their own (Tensor.table), next is empty, and init is NULL: undefined */
     bool rows;
-    bool push;    /* a sequence that grows in its buffer; the first iteration copies init there */
+    bool push; /* a sequence that grows in its buffer; the first iteration copies init there */
     /* after the loop phi is made dense if the capacity exceeds its size; this needs a barrier
      * before and after it */
     bool closes;

@@ -15,6 +15,7 @@ typedef struct Opener {
     Fn f;
     const Structure *k;
     int id;
+    bool in_loop; /* over children */
 } Opener;
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -135,8 +136,24 @@ static void put_loop(Opener *x, const Stmt *s) {
     fn_line(f, "const int64_t %s = bk_maxi(%s, 0);", times, text_of(x, s->loop.trips));
     fn_line(f, "bk_value(s, %s);", times);
     const Scope here = loop_open(x, s, times);
+    x->in_loop = true;
     put_seq(x, s->loop.body);
+    x->in_loop = false;
     loop_close(x, s, here);
+}
+
+/* What stands in the columns of an arm in a loop that is not taken. */
+static void put_none(Opener *x, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_LET && x->k->column[s->let.sym->id]) fn_line(&x->f, "bk_value(s, 0);");
+        if (s->kind == S_CALL) fn_line(&x->f, "bk_no_child(s);");
+        if (s->kind != S_BRANCH) continue;
+        fn_line(&x->f, "bk_value(s, 0);");
+        for (int k = 0; k < 2; k++) put_none(x, s->br.arm[k]);
+        for (int k = 0; k < s->br.syms.n; k++)
+            if (x->k->column[s->br.syms.p[k].sym->id]) fn_line(&x->f, "bk_value(s, 0);");
+    }
 }
 
 static void put_branch(Opener *x, const Stmt *s) {
@@ -150,8 +167,13 @@ static void put_branch(Opener *x, const Stmt *s) {
     const Scope here = fn_open(f, "if (%s) { /* %s */", cond, emit_comment(x->em, s->path));
     for (int k = 0; k < 2; k++) {
         if (k) fn_else(f, here, "} else {");
-        fn_line(f, "way = way << 1%s;", k ? " | 1" : "");
+        if (x->in_loop)
+            fn_line(f, "bk_value(s, %d);", !k);
+        else
+            fn_line(f, "way = way << 1%s;", k ? " | 1" : "");
+        if (x->in_loop && k) put_none(x, s->br.arm[0]);
         put_seq(x, s->br.arm[k]);
+        if (x->in_loop && !k) put_none(x, s->br.arm[1]);
         for (int i = 0; i < s->br.syms.n; i++) {
             const JoinSym *j = &s->br.syms.p[i];
             if (x->k->sym[j->sym->id])
@@ -261,6 +283,12 @@ static void item_stmt(void *user, Stmt *s, int arm) {
     if (s->kind == S_LET && column[s->let.sym->id]) item(k, ITEM_VALUE, NULL);
     if (s->kind == S_CALL) item(k, ITEM_CHILD, NULL);
     if (s->kind == S_LOOP) item(k, ITEM_LOOP, &k->c->loop[k->nloop++]);
+    if (s->kind == S_BRANCH && arm < 0) { /* in a loop */
+        item(k, ITEM_VALUE, NULL);
+        for (int m = 0; m < 2; m++)
+            for (int i = 0; i < s->br.arm[m]->s.n; i++) item_stmt(k, s->br.arm[m]->s.p[i], -1);
+        arm = 0;
+    }
     for (int i = 0; arm >= 0 && i < s->br.syms.n; i++)
         if (column[s->br.syms.p[i].sym->id]) item(k, ITEM_VALUE, NULL);
 }

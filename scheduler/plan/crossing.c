@@ -76,5 +76,6 @@ static void write_tensor(void *user, Tensor *t) {
 }
 
 void stmt_writes(Map *fresh, const Stmt *s) {
-    if (!s->each && !(s->kind == S_EXTERN && s->ext.host)) stmt_defines(s, write_tensor, NULL, fresh);
+    if (!s->each && !(s->kind == S_EXTERN && s->ext.host))
+        stmt_defines(s, write_tensor, NULL, fresh);
 }

@@ -19,7 +19,7 @@ sys.path[:0] = [TESTS, TESTS + "/.."]
 import backend_test  # noqa: E402
 from models import build, trees  # noqa: E402
 from models.common import B, F, Graph, I, f32, i64  # noqa: E402
-from recursion_loops import at, child_sum, many_children  # noqa: E402
+from recursion_loops import absent_children, at, child_sum, many_children  # noqa: E402
 
 CELLS = ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treegru", "simpletreegru", "mvrnn",
          "treelstm_binary", "treelstm_children", "dagrnn", "syntax", "syntax_program")
@@ -379,6 +379,7 @@ for how in ("carry", "scan", "while", "concat"):
 
 for how in ("carry", "concat", "stack", "while", "scan", "nested", "mutual"):
     cases[f"child_sum_{how}"] = lambda r, how=how: child_sum(r, how)
+cases["absent_children"] = absent_children
 
 
 @case

@@ -89,3 +89,47 @@ def child_sum(r, collect):
         g.output(g.Identity(y[1], out="m"), I())
         want.append(i64(len(v)))
     return g, {"x": v, "start": start, "children": children}, want
+
+
+def absent_children(r, nodes=40, most=4):
+    """Rows of a fixed number of children, of which some are absent (-1): a branch in the loop over them, whose other arm is
+    a value of its own; nodes without children, too. Each child counts by the label of its edge."""
+    g = Graph("absent_children")
+    kids = np.full((nodes, most), -1, np.int64)
+    for n in range(1, nodes):
+        free = [(p, k) for p in range(n) for k in range(most) if kids[p, k] < 0]
+        kids[free[int(r.integers(0, len(free)))]] = n
+    label = r.integers(0, 3, (nodes, most))
+    x, names = g.input("x", F("n", 6)), [g.input("kids", I("n", most)), g.input("label", I("n", most))]
+    weights = f32(r.standard_normal((6, 6)) * 0.4)
+    table, none = f32(r.standard_normal((3, 6))), f32(r.standard_normal((1, 6)) * 0.1)
+    names += [g.const(weights, "weights"), g.const(table, "table")]
+
+    def f(g, n, x, kids, label, weights, table):
+        mine = at(g, x, n)
+        row, tags = g.Gather(kids, n, axis=0), g.Gather(label, n, axis=0)
+
+        def child(g, i, s, u):
+            c = g.Gather(row, i, axis=0)
+
+            def there(g):
+                h = g.invoke("f", c, x, kids, label, weights, table)
+                return [g.Mul(g.MatMul(h, weights), at(g, table, g.Gather(tags, i, axis=0))), h]
+            p, h = g.branch(g.Less(c, 0), lambda g: [g.const(none), g.Neg(mine)], there)
+            return [g.Add(s, p), g.Max(u, h)], []
+        s, u = g.loop(most, {"s": (g.Mul(mine, 0.0), F(1, 6)), "u": (mine, F(1, 6))}, child)
+        return [g.Tanh(g.Add(g.Add(s, u), mine))]
+    g.function("f", ["n", "x", "kids", "label", "weights", "table"], f)
+    g.output(g.Identity(g.invoke("f", 0, x, *names), out="y"), F(1, 6))
+    v = f32(r.standard_normal((nodes, 6)))
+
+    def ref(n):
+        s, u = np.zeros((1, 6)), v[n:n + 1]
+        for k in range(most):
+            if kids[n, k] < 0:
+                s, u = s + none, np.maximum(u, -v[n:n + 1])
+            else:
+                h = ref(kids[n, k])
+                s, u = s + (h @ weights) * table[label[n, k]], np.maximum(u, h)
+        return np.tanh(s + u + v[n:n + 1])
+    return g, {"x": v, "kids": kids, "label": label}, [f32(ref(0))]

@@ -88,8 +88,8 @@ typedef struct Seen {
     int n;
 } Seen;
 
-static const char *what_is_wrong(const Job *j, const Facts *plan, const GpuFacts *f,
-                                 int units, int blocks, double took, double most) {
+static const char *what_is_wrong(const Job *j, const Facts *plan, const GpuFacts *f, int units,
+                                 int blocks, double took, double most) {
     const Device *device = j->device_row;
     int64_t room = device->level[LEVEL_CORE].bytes;
     bool hip = !strncmp(device->name, "hip:", 4);

@@ -1,5 +1,6 @@
 /* The public C API on small models, written here as protobuf: both targets, all kinds of values,
  * errors, threads. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -821,6 +822,78 @@ static void test_shapes(void **state) {
     free(twice);
 }
 
+/* ---- structures: the plan of a recursion is kept from run to run ---- */
+#define STRUCTURE_NODES 64
+#define STRUCTURE_WIDTH 256
+typedef struct Structure {
+    int64_t n, k, left[STRUCTURE_NODES], right[STRUCTURE_NODES];
+    bool leaf[STRUCTURE_NODES];
+} Structure;
+
+static braid_status run_structure(braid_session *s, const Structure *t, float *y, braid_error *e) {
+    static float x[STRUCTURE_NODES * STRUCTURE_WIDTH], w[2 * STRUCTURE_WIDTH * STRUCTURE_WIDTH];
+    for (int i = 0; i < STRUCTURE_NODES * STRUCTURE_WIDTH; i++) x[i] = (float)(i * 37 % 101) / 101;
+    for (int i = 0; i < STRUCTURE_WIDTH; i++) {
+        w[i * STRUCTURE_WIDTH + i] = 0.75f;
+        w[(STRUCTURE_WIDTH + i) * STRUCTURE_WIDTH + i] = -0.5f;
+    }
+    braid_value *in[] = {
+        tensor(BRAID_INT64, 0, NULL, &t->k),
+        tensor(BRAID_FLOAT32, 2, (int64_t[]){t->n, STRUCTURE_WIDTH}, x),
+        tensor(BRAID_INT64, 1, &t->n, t->left),
+        tensor(BRAID_INT64, 1, &t->n, t->right),
+        tensor(BRAID_BOOL, 1, &t->n, t->leaf),
+        tensor(BRAID_FLOAT32, 2, (int64_t[]){2 * STRUCTURE_WIDTH, STRUCTURE_WIDTH}, w)};
+    braid_value *out = NULL;
+    const braid_status st = braid_session_run(s, (const braid_value *const *)in, &out, e);
+    if (!st) memcpy(y, braid_value_data(out), STRUCTURE_WIDTH * sizeof *y);
+    braid_value_free(out);
+    for (size_t i = 0; i < COUNT(in); i++) braid_value_free(in[i]);
+    return st;
+}
+
+/* Two runs of each structure, which differs from the one before by a single number; some fail. */
+static void test_structures(void **state) {
+    (void)state;
+    static Structure t = {.n = STRUCTURE_NODES, .k = STRUCTURE_NODES - 1};
+    struct braid_model *exact = load(BRAID_GOLDEN "/tree.onnx", "interp"), *m = NULL;
+    braid_error e = {0};
+    braid_options o = {
+        .struct_size = sizeof o, .target = "cpu", .cache_dir = folder, .schedule = "linearize=on"};
+    if (braid_load(BRAID_GOLDEN "/tree.onnx", &o, &m, &e)) fail_msg("%s", e.message);
+    braid_session *s[2] = {session(exact), session(m)};
+    uint32_t random = 1;
+    for (int i = 0; i < STRUCTURE_NODES; i++) {
+        t.leaf[i] = i < 20;
+        t.left[i] = i ? (i * 7 + 3) % i : 0;
+        t.right[i] = i ? (i * 5 + 1) % i : 0;
+    }
+    for (int step = 0, failed = 0; step < 60 || !failed; step++) {
+        const Structure before = t;
+        random = random * 1664525 + 1013904223;
+        const int64_t to = random >> 20 & 63;
+        int64_t at = t.k; /* a node that is reached */
+        for (uint32_t way = random >> 4; way & 1 && !t.leaf[at]; way >>= 2)
+            at = way & 2 ? t.left[at] : t.right[at];
+        if (step % 5 == 0) t.k = to;
+        if (step % 5 == 1) t.leaf[at] = !t.leaf[at];
+        if (step % 5 == 2) t.left[at] = at ? to % at : 0;
+        if (step % 5 == 3) t.right[at] = step % 4 ? (at ? to % at : 0) : STRUCTURE_NODES + at;
+        if (step % 5 == 4) t.n = STRUCTURE_NODES - to % 4;
+        float y[2][2][STRUCTURE_WIDTH] = {0};
+        for (int again = 0; again < 2; again++) {
+            const braid_status st = run_structure(s[0], &t, y[0][again], &e);
+            assert_int_equal(run_structure(s[1], &t, y[1][again], &e), st);
+            if (again && st) t = before, failed++;
+            for (int i = 0; !st && i < STRUCTURE_WIDTH; i++)
+                assert_true(fabsf(y[0][again][i] - y[1][again][i]) < 1e-5);
+        }
+    }
+    for (int i = 0; i < 2; i++) braid_session_free(s[i]);
+    braid_model_free(exact);
+    braid_model_free(m);
+}
+
 static int set_up(void **state) {
     (void)state;
     if (!mkdtemp(folder)) return -1;
@@ -850,6 +923,7 @@ int main(void) {
         cmocka_unit_test(test_device),      cmocka_unit_test(test_threads),
         cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile),
         cmocka_unit_test(test_open_ranks),  cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_seeds),       cmocka_unit_test(test_profile)};
+        cmocka_unit_test(test_seeds),       cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_structures)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
-/* Products by the vendor's library between launches of the kernel (codegen/text/gpu/library.inc), with a
- * driver and a library that stand in for CUDA's, HIP's or the emulator's (gpu_driver.c,
+/* Products by the vendor's library between launches of the kernel (codegen/text/gpu/library.inc),
+ * with a driver and a library that stand in for CUDA's, HIP's or the emulator's (gpu_driver.c,
  * gpu_blas.c), and without the library: values, graphs, faults in between, and a failure of every
  * call. */
 #include <setjmp.h>

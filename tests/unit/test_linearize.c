@@ -1,5 +1,5 @@
-/* The numbering of nodes (codegen/text/linearize.inc), against a recursion that counts. The function
- * is f(n): a leaf, or f(left[n]) and f(right[n]). */
+/* The numbering of nodes (codegen/text/linearize.inc), against a recursion that counts. The
+ * function is f(n): a leaf, or f(left[n]) and f(right[n]). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 enum { LEAF, INNER, CLASSES };
 
 typedef struct Graph {
-    int64_t n, nroot, function; /* function: 1: nodes alternate between two */
+    int64_t n, nroot, function;                     /* function: 1: nodes alternate between two */
     int64_t left[NODES], right[NODES], root[NODES]; /* left < 0: a leaf */
     int64_t opened;
 } Graph;
@@ -78,7 +78,8 @@ static bool columns(bk_nodes *s, int classes) {
 /* As an emitted linearizer. Returns 0, or the words that it needs. */
 static int64_t linearize(void) {
     const int funcs = g.function == 1 ? 2 : 1, site[] = {3, 4}, func_of[] = {0, 0, 1, 1};
-    const bk_lin_shape shape = {funcs, CLASSES * funcs, 0, 2, 3, 1, 3 + CLASSES * funcs + 1, func_of};
+    const bk_lin_shape shape = {funcs, CLASSES * funcs,         0,      2, 3,
+                                1,     3 + CLASSES * funcs + 1, func_of};
     bk_nodes s;
     g.opened = 0;
     if (bk_lin_known(plan, room, 0)) return 0;

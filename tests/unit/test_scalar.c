@@ -22,8 +22,8 @@
 
 /* ---- the cases ------------------------------------------------------------------------------- */
 typedef enum { PLAIN, STRICT, NATURAL, BY_CONST, WAYS } Variant;
-static const char *const variant_name[] = {"", ", signed overflow undefined", ", known to be positive",
-                                       ", by a constant"};
+static const char *const variant_name[] = {"", ", signed overflow undefined",
+                                           ", known to be positive", ", by a constant"};
 enum { SHIFT = 3 };
 typedef struct Case {
     int op;
@@ -96,9 +96,9 @@ typedef void OneText(int n, void *d, const void *a, const void *b);
 static OneText *const *functions;
 
 static void write_program(Cx *c, Sb *s, const char *path) {
-    static const char *const parts[] = {"braid_model.h", "cpu/ctx.inc", "c.inc", "cpu/prelude.inc",
-                                        "arena.inc",     "scalar.inc",  "draw.inc",
-                                        "math.inc"};
+    static const char *const parts[] = {"braid_model.h",   "cpu/ctx.inc", "c.inc",
+                                        "cpu/prelude.inc", "arena.inc",   "scalar.inc",
+                                        "draw.inc",        "math.inc"};
     sb_puts(s, "#define _GNU_SOURCE\n#define BK_VEC 4\n");
     for (size_t i = 0; i < COUNT(parts); i++) sb_puts(s, embedded_text(parts[i]));
     sb_puts(s, "#define BK_WRAP(T, x, op, y) ((T)((u##T)(x)op(u##T)(y)))\n");

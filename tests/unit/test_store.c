@@ -1,5 +1,5 @@
-/* What is kept from one compilation to the next (scheduler/cost/store.c), and this machine's row in the
- * table of devices (codegen/build/calibrate.c). */
+/* What is kept from one compilation to the next (scheduler/cost/store.c), and this machine's row in
+ * the table of devices (codegen/build/calibrate.c). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
