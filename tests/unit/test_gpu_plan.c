@@ -59,7 +59,7 @@ static int64_t make(bk_ctx *k, int64_t *word, int64_t room, int64_t *used, int s
     const int64_t n = k->in[0].dim[0], *tree = k->in[0].data;
     made[sign < 0]++;
     if (2 * n + 2 > room) return 2 * room + 17;
-    word[1] = n;
+    word[BK_LIN_NODES] = n;
     for (int64_t i = 0; i < n; i++) {
         if (tree[i] == -1) bk_fault_said(k, 0, tree[i], BK_UNSAID, BK_UNSAID, BK_UNSAID);
         if (tree[i] == -2) bk_too_deep(k, k->stack_depth + 5, 1);
@@ -85,7 +85,7 @@ static int64_t plan1(bk_ctx *k, int64_t *word, int64_t room, int64_t *used) {
 
 static int64_t sum_of(const int64_t *word) {
     int64_t sum = 0;
-    for (int64_t i = 0; i < word[1]; i++) sum += word[2 + i];
+    for (int64_t i = 0; i < word[BK_LIN_NODES]; i++) sum += word[2 + i];
     return sum;
 }
 
@@ -102,7 +102,8 @@ static int kernel(void *argument, int grid) {
             return 1;
         }
     const int64_t sum = sum_of((int64_t *)k->slot[2]);
-    if (sum + sum_of((int64_t *)k->slot[0]) || ((int64_t *)k->slot[0])[1] != n) gpu_driver.bad++;
+    if (sum + sum_of((int64_t *)k->slot[0]) || ((int64_t *)k->slot[0])[BK_LIN_NODES] != n)
+        gpu_driver.bad++;
     if (x == 7) {
         k->fault = 3;
         k->state = BK_FAULT;
@@ -177,6 +178,14 @@ static void test_equal(void **state) {
     case_init(&c, 41, 2, 1); /* another value */
     check_run(s, &c);
     assert_int_equal(made[0], 1);
+    assert_int_equal(braid_model()->stat(s, BRAID_STAT_NODES), 2 * 41);
+    for (int i = 0; i < 2; i++) {
+        if (!i) braid_model()->renumber(s);
+        case_init(&c, 41, 2, 1);
+        check_run(s, &c);
+        assert_int_equal(made[0], !i);
+        assert_true((braid_model()->stat(s, BRAID_STAT_NUMBERING_NS) > 0) == !i);
+    }
     end(s);
 }
 
