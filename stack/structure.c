@@ -27,7 +27,9 @@ static bool tensor_outside(const Find *x, const Tensor *t) {
 /* Whether the linearizer can compute e: it knows every symbol, and loads from outside only. */
 static bool computes(const Find *x, const Expr *e) {
     if (e->op == E_DRAW || e->op == E_SEED) return false;
-    if (e->op == E_SYM) return x->k->sym[e->sym->id] || expr_visible(e, x->outer);
+    if (e->op == E_SYM) /* what it is given is handed over as an integer */
+        return x->k->sym[e->sym->id] ||
+               (expr_visible(e, x->outer) && !dtype_is_float(e->sym->dtype));
     if (e->op == E_LOAD && (!tensor_outside(x, e->t) || e->t->blob || e->t->rank < 0)) return false;
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++)

@@ -299,16 +299,23 @@ def check_barriers():
 def check_recursion():
     model, data, nodes, depth = tree_model()
     for args, unrolled in ((ONE, "on"), (TWO, "off"), (HIP, "off")):
-        p = profile(model, data, *args, "--schedule", f"batch=off,unroll-recursion={unrolled},parallel=off")
+        p = profile(model, data, *args, "--schedule", f"linearize=off,batch=off,unroll-recursion={unrolled},parallel=off")
         what = f"{model} {' '.join(args)} unroll-recursion={unrolled}:"
         parts = of_kind(p, "function") + of_kind(p, "activation")
         ran = np.sum([x["executions"] for x in parts], axis=0)
         check(f"{what} activations", list(ran) == [RUNS * nodes] * p["units"], (ran, nodes))
         check(f"{what} depth", np.max([x["deepest"] for x in parts], axis=0).tolist() == [depth] * p["units"], depth)
-    p = profile(model, data, *TWO, "--schedule", "batch=off,unroll-recursion=off,parallel=on")
+    p = profile(model, data, *TWO, "--schedule", "linearize=off,batch=off,unroll-recursion=off,parallel=on")
     ran = np.sum([x["executions"] for x in of_kind(p, "function")], axis=0)
     check("calls that units run alone are counted once", ran.max() <= RUNS * nodes <= ran.sum(), (ran, nodes))
-    profile(model, data, *TWO)  # by levels
+    for args in (ONE, TWO):  # by heights
+        p = profile(model, data, *args, "--schedule", "linearize=on")
+        ran = [x["executions"] for x in of_kind(p, "body") if x["name"] == "linearize"]
+        check("one unit numbers the nodes", len(ran) == 1 and max(ran[0]) == RUNS, ran)
+        heights = of_kind(p, "loop")
+        check("heights", [max(x["trips"]) for x in heights] == [RUNS * depth], (heights, depth))
+        said = json.loads(good("bench", model, *given(data), *args, "--schedule", "linearize=on", "--json"))["linearizer"]
+        check("nodes and heights", (said["nodes"], said["heights"]) == (nodes, depth) and said["ns"] > 0, said)
 
 
 # ---- libraries and messages ----------------------------------------------------------------------
