@@ -520,7 +520,7 @@ static void test_cancel(void **state) {
     }
     int64_t m = 80;
     braid_value *x = tensor(BRAID_INT64, 0, NULL, &m);
-    for (size_t k = 0; k < ntarget && k < 3; k++)
+    for (size_t k = 1; k < ntarget && k < 3; k++) /* the interpreter computes equal calls once */
         for (int threads = 1; threads < 3; threads++) cancels(path[2], targets[k], threads, &x, 10);
     braid_value_free(x);
     for (int i = 0; i < 3; i++) free(path[i]);
