@@ -5,8 +5,9 @@
              [--threads 1,2] [--out DIR]
 
 The contestants, their comparison with the reference, and the alternating rounds are those of
-side_by_side.py. Braid is given a tree as its model has it, and its time includes the numbering of the
-nodes; the level batches of the peers are numbered beforehand, which is not timed. Prints Markdown; with
+side_by_side.py. Braid is given a tree as its model has it; all runs have one structure, so it numbers the
+nodes in the first, and looks whether they are the same in the others. The level batches of the peers are
+numbered beforehand, which is not timed. Prints Markdown; with
 --out writes DIR/trees.md, DIR/trees.json and the plot DIR/trees-linear.png. Without a treebank, trees are
 random.
 """
