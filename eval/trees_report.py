@@ -6,12 +6,11 @@ import plots
 from report import FRAMEWORKS, geomean, ms, name_of, ratio
 
 ONE_STRUCTURE = "levels of this forest"  # forms that are compiled for the sizes of one forest only
-NOTE = ("Least and median ms of alternating runs. All runs have one structure, so Braid numbers the nodes in "
-        "the first one only, and looks whether they are the same in each; what numbering takes is a table of its own. "
-        "The level batches of PyTorch, JAX and onnxruntime, and Braid's own, are numbered beforehand, which is not timed; DyNet finds "
-        "its batches in each run, as its users do. JAX's \"levels of this forest\" is a program for the sizes of "
-        "this very forest, which would be compiled again for another: the ratio is with it, the last column without "
-        "it.")
+NOTE = ("Least and median ms of alternating runs. All runs have one structure, so Braid numbers the nodes in the first one "
+        "only, and looks whether they are the same in each; what numbering takes is a table of its own. The level batches "
+        "of PyTorch, JAX and onnxruntime, and Braid's own, are numbered beforehand, which is not timed; DyNet finds its "
+        "batches in each run, as its users do. JAX's \"levels of this forest\" is a program for the sizes of this very "
+        "forest, which would be compiled again for another: the ratio is with it, the last column without it.")
 
 
 def table(lines, title, head, rows, note=None):
