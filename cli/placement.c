@@ -167,7 +167,7 @@ static void walk(Walk *w, const Seq *q, const Stmt *loop, bool resident) {
         w->resident = resident;
         if (s->kind == S_LOOP) {
             for (int k = 0; k < s->loop.carry.n; k++) {
-                note(w, s->loop.carry.p[k].init);
+                if (s->loop.carry.p[k].init) note(w, s->loop.carry.p[k].init);
                 note(w, s->loop.carry.p[k].phi);
             }
             for (int k = 0; k < s->loop.scan.n; k++) note(w, s->loop.scan.p[k].out);

@@ -258,7 +258,7 @@ def main():
     o = p.parse_args()
     braid, work = os.path.abspath(o.braid), tempfile.mkdtemp(prefix="braid-cross-")
     os.environ["BRAID_CACHE"] = f"{work}/cache"
-    recursive = ["--schedule", "batch=off"]
+    recursive = ["--schedule", "linearize=off,batch=off"]
     cases = {"silero": lambda: silero(work, braid), "lstm": lambda: written(work, braid, "lstm_operator"),
              "seq2seq": lambda: written(work, braid, "seq2seq"), "treelstm": lambda: written(work, braid, "treelstm"),
              "recursion": lambda: written(work, braid, "treelstm", "recursion", recursive),
