@@ -29,6 +29,7 @@ sys.path.insert(0, ROOT + "/tests")
 from browser import Browser  # noqa: E402
 
 MODELS = ["lstm_operator", "skipnet", "treelstm", "seq2seq"]
+FORCED = {"treelstm": ["--schedule", "linearize=off"]}  # a recursion, its functions and calls
 GOLDEN = ["cluster", "grow", "library", "open", "recluster", "sequence", "side_by_side", "tree_apart", "wavefront"]
 PLACES = {"arm", "function"}  # nodes that are no statements; barriers are both
 STATEMENT_BARRIERS = {"statement", "gather", "release"}
@@ -487,7 +488,7 @@ def main():
     for name, file in files + [("hostile", f"{work}/hostile.onnx")]:
         for target in ("cpu", "cuda:sm_90", "interp"):
             page = f"{work}/{name}.{target[:3]}.html"
-            how = [file, "--target", target, "--threads", "4"]
+            how = [file, "--target", target, "--threads", "4", *FORCED.get(name, [])]
             d = json.loads(braid("explain", *how, "--json", "--html", page))
             check_page(f"{name} on {target}", page, d)
             if name != "hostile":  # whose lines break anywhere
@@ -523,7 +524,7 @@ def main():
         file, page = f"{work}/{name}/model.onnx", f"{work}/measured.html"
         inputs = [x["name"] for x in pages[name, "cpu"][1]["inputs"]]
         given = [y for i, x in enumerate(inputs) for y in ("-i", f"{x}={work}/{name}/test_data_set_0/input_{i}.pb")]
-        how = [file, "--threads", "2"]
+        how = [file, "--threads", "2", *FORCED.get(name, [])]
         braid("profile", *how, *given, "--runs", "3", "--json", f"{work}/measured.json")
         with open(f"{work}/measured.json") as f:
             profile = json.load(f)
