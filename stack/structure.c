@@ -25,25 +25,19 @@ static bool tensor_outside(const Find *x, const Tensor *t) {
 }
 
 /* Whether the linearizer can compute e: it knows every symbol, and loads from outside only. */
-static bool computes(const Find *x, const Expr *e) {
+static bool computes_one(const void *user, const Expr *e) {
+    const Find *x = user;
     if (e->op == E_DRAW || e->op == E_SEED) return false;
     if (e->op == E_SYM) /* what it is given is handed over as an integer */
         return x->k->sym[e->sym->id] ||
                (expr_visible(e, x->outer) && !dtype_is_float(e->sym->dtype));
-    if (e->op == E_LOAD && (!tensor_outside(x, e->t) || e->t->blob || e->t->rank < 0)) return false;
-    if (e->op == E_REDUCE)
-        for (int i = 0; i < e->naxis; i++)
-            if (!computes(x, e->raxis[i]->extent)) return false;
-    for (int i = 0; i < e->n; i++)
-        if (!computes(x, e->a[i])) return false;
-    return true;
+    return e->op != E_LOAD || (tensor_outside(x, e->t) && !e->t->blob && e->t->rank >= 0);
 }
+static bool computes(const Find *x, const Expr *e) { return expr_all(x->a, e, computes_one, x); }
 
-static bool draws(const Expr *e) {
-    if (e->op == E_DRAW || e->op == E_SEED) return true;
-    for (int i = 0; i < e->n; i++)
-        if (draws(e->a[i])) return true;
-    return false;
+static bool draws_not(const void *user, const Expr *e) {
+    (void)user;
+    return e->op != E_DRAW && e->op != E_SEED;
 }
 
 /* ---- what is legal --------------------------------------------------------------------------- */
@@ -68,7 +62,7 @@ static void fits_slot(void *user, const Slot *k) {
         if (!outside(x, t->dim[d])) no(x, &none, "a value's size depends on the activation");
     if (!slot_is_expr(k) || x->why) return;
     if (!extents_outside(x, *k->e)) no(x, &none, "a sum's length depends on the activation");
-    if (draws(*k->e)) no(x, &none, "it draws random numbers");
+    if (!expr_all(x->a, *k->e, draws_not, NULL)) no(x, &none, "it draws random numbers");
 }
 
 static bool walk(Find *x, const Seq *q, bool in_loop);
@@ -161,23 +155,22 @@ static bool func_fits(Find *x, const Func *f) {
 /* ---- columns --------------------------------------------------------------------------------- */
 /* Symbols that expressions over tensors use, directly or by way of symbols that are not the
  * linearizer's. */
-static void need_expr(Structure *k, const Expr *e) {
-    if (!(e->flags & EF_SYM)) return;
+static bool need_one(const void *user, const Expr *e) {
+    const Structure *k = user;
     if (e->op == E_SYM && e->sym->id < k->nid && k->sym[e->sym->id]) k->column[e->sym->id] = true;
-    if (e->op == E_REDUCE)
-        for (int i = 0; i < e->naxis; i++) need_expr(k, e->raxis[i]->extent);
-    for (int i = 0; i < e->n; i++) need_expr(k, e->a[i]);
+    return true;
 }
+static void need_expr(const Find *x, const Expr *e) { expr_all(x->a, e, need_one, x->k); }
 
 static void need_stmt(void *user, Stmt *s) {
     Find *x = user;
     Structure *k = x->k;
-    if (s->kind == S_OP) need_expr(k, s->op.t[0]->body);
-    if (s->kind == S_LET && !k->sym[s->let.sym->id]) need_expr(k, s->let.e);
-    if (s->kind == S_CHECK && !computes(x, s->check.cond)) need_expr(k, s->check.cond);
+    if (s->kind == S_OP) need_expr(x, s->op.t[0]->body);
+    if (s->kind == S_LET && !k->sym[s->let.sym->id]) need_expr(x, s->let.e);
+    if (s->kind == S_CHECK && !computes(x, s->check.cond)) need_expr(x, s->check.cond);
     for (int i = 0; s->kind == S_BRANCH && i < s->br.syms.n; i++)
         for (int m = 0; m < 2 && !k->sym[s->br.syms.p[i].sym->id]; m++)
-            need_expr(k, s->br.syms.p[i].arm[m]);
+            need_expr(x, s->br.syms.p[i].arm[m]);
 }
 
 /* ---- classes --------------------------------------------------------------------------------- */

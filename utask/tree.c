@@ -214,6 +214,21 @@ Stmt *tensor_group(const Tensor *t) {
     return NULL;
 }
 
+static bool all_below(Map *seen, const Expr *e, bool (*is)(const void *, const Expr *),
+                      const void *user) {
+    if (!map_add(seen, (uint64_t)e->id + 1)) return true;
+    if (!is(user, e)) return false;
+    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
+        if (!all_below(seen, e->raxis[i]->extent, is, user)) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!all_below(seen, e->a[i], is, user)) return false;
+    return true;
+}
+bool expr_all(Arena *a, const Expr *e, bool (*is)(const void *user, const Expr *e),
+              const void *user) {
+    return all_below(map_new(a), e, is, user);
+}
+
 Join *tensor_join(const Tensor *t) {
     for (int i = 0; t->seq && i < t->seq->s.n; i++) {
         const Stmt *s = t->seq->s.p[i];

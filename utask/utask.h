@@ -383,6 +383,10 @@ Tensor *tensor_term(Cx *c, const Tensor *t, Expr *r, Expr **load);
 bool op_is_empty(const Stmt *s);                   /* a group without elements */
 bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
+/* Whether `is` holds for e and everything below it, lengths of reductions included; what several
+ * expressions share is looked at once. */
+bool expr_all(Arena *a, const Expr *e, bool (*is)(const void *user, const Expr *e),
+              const void *user);
 /* Whether `is` holds for a symbol in e. */
 bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const void *user);
 bool expr_uses_sym(const Expr *e, const Sym *s);

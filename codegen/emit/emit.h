@@ -107,6 +107,8 @@ const char *c_store(DType t); /* of an element in memory */
 void fn_line(Fn *f, const char *fmt, ...) PRINTF(2, 3);
 void fn_count(Fn *f, Expr *e);       /* counts uses below e, before emitting it */
 const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first */
+/* The same where no variable lives beyond a statement. */
+const char *fn_uniform(Fn *f, Expr *e);
 const char *fn_temp(Fn *f, Expr *e); /* the same, always a variable, unless constant */
 /* The call that records fault `site`, with the values that cond tells; for where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);

@@ -609,3 +609,15 @@ static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
 }
 
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) { hoist(f, map_new(f->a), e, n, inner); }
+
+const char *fn_uniform(Fn *f, Expr *e) {
+    /* No variables across statements; within one, what is used more than once is computed once. */
+    int mark = f->bound.n;
+    if (!e->pure) {
+        f->uses = map_new(f->a);
+        fn_count(f, e);
+    }
+    const char *s = fn_expr(f, e);
+    f->bound.n = mark;
+    return s;
+}

@@ -28,16 +28,7 @@ static const char *walk_symbol(Fn *f, Sym *s) {
     return arena_printf(f->a, "((%s)from->s%d)", c_type(s->dtype), s->id);
 }
 
-static const char *text_of(Opener *x, Expr *e) {
-    const int mark = x->f.bound.n;
-    if (!e->pure) {
-        x->f.uses = map_new(x->f.a);
-        fn_count(&x->f, e);
-    }
-    const char *s = fn_expr(&x->f, e);
-    x->f.bound.n = mark;
-    return s;
-}
+static const char *text_of(Opener *x, Expr *e) { return fn_uniform(&x->f, e); }
 static const char *name_of(Opener *x, Sym *s) { return walk_symbol(&x->f, s); }
 
 static Fn walk_fn(Opener *x, Sb *out) {

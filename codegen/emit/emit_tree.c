@@ -55,17 +55,7 @@ const char *tree_symbol(Fn *f, Sym *s) {
     return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
 }
 
-const char *tree_expr(Tree *x, Expr *e) {
-    /* No variables across statements; within one, what is used more than once is computed once. */
-    int mark = x->f.bound.n;
-    if (!e->pure) {
-        x->f.uses = map_new(x->f.a);
-        fn_count(&x->f, e);
-    }
-    const char *s = fn_expr(&x->f, e);
-    x->f.bound.n = mark;
-    return s;
-}
+const char *tree_expr(Tree *x, Expr *e) { return fn_uniform(&x->f, e); }
 
 const char *tree_pointer_type(Tree *x, DType t) {
     return arena_printf(x->em->a, "%s *", c_store(t));

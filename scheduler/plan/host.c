@@ -23,19 +23,17 @@ static bool reads(const HostWalk *w, Tensor *t) {
     return t->kind == TK_CONST || (t->kind == TK_INPUT && w->p->in[t->index].kind == VT_TENSOR);
 }
 
-static bool computes(const HostWalk *w, const Expr *e) {
+static bool computes_one(const void *user, const Expr *e) {
+    const HostWalk *w = user;
     if (e->op == E_DRAW || e->op == E_SEED) return false;
     if (e->op == E_SYM) return map_geti(w->known, (uint64_t)e->sym->id + 1) != NULL;
     if (e->op == E_LOAD && !reads(w, e->t)) return false;
-    if (e->op == E_INDIM) {
-        const Tensor *t = w->p->in[e->i >> 8].t;
-        if (!t || t->blob) return false;
-    }
-    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
-        if (!computes(w, e->raxis[i]->extent)) return false;
-    for (int i = 0; i < e->n; i++)
-        if (!computes(w, e->a[i])) return false;
-    return true;
+    if (e->op != E_INDIM) return true;
+    const Tensor *t = w->p->in[e->i >> 8].t;
+    return t && !t->blob;
+}
+static bool computes(const HostWalk *w, const Expr *e) {
+    return expr_all(w->p->cx->a, e, computes_one, w);
 }
 
 static bool runs(const HostWalk *w, const Stmt *s) {
