@@ -34,15 +34,6 @@ typedef struct Batch {
 /* ---- what can be batched --------------------------------------------------------------------- */
 static bool outside(const Func *f, const Expr *e) { return expr_visible(e, f->body->parent); }
 
-static bool extents_outside(const Func *f, const Expr *e) {
-    if (!(e->flags & EF_REDUCE)) return true;
-    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
-        if (!outside(f, e->raxis[i]->extent)) return false;
-    for (int i = 0; i < e->n; i++)
-        if (!extents_outside(f, e->a[i])) return false;
-    return true;
-}
-
 static bool tensor_fits(const Func *f, const Tensor *t) {
     if (!t || t->blob || t->rank < 0 || t->rank + 1 > MAX_RANK) return false;
     for (int d = 0; d < t->rank; d++)
@@ -51,6 +42,7 @@ static bool tensor_fits(const Func *f, const Tensor *t) {
 }
 
 typedef struct Fits {
+    Arena *a;
     const Func *f; /* any function of the group */
     bool ok;
 } Fits;
@@ -58,7 +50,7 @@ typedef struct Fits {
 static void fits_slot(void *user, const Slot *k) {
     Fits *x = user;
     if (k->kind == SLOT_TENSOR) x->ok &= tensor_fits(x->f, *k->t);
-    if (slot_is_expr(k)) x->ok &= extents_outside(x->f, *k->e);
+    if (slot_is_expr(k)) x->ok &= rows_extents_visible(x->a, *k->e, x->f->body->parent);
 }
 
 static bool misfits(void *user, const Stmt *s) {
@@ -72,13 +64,13 @@ static bool misfits(void *user, const Stmt *s) {
 
 /* Whether the function takes scalars and tensors and returns tensors, with sizes that are the same
  * for all activations. */
-static bool fits(const Func *f) {
+static bool fits(Arena *a, const Func *f) {
     if (f->nret || !f->nout) return false;
     for (int i = 0; i < f->narg; i++)
         if (!tensor_fits(f, f->arg[i])) return false;
     for (int i = 0; i < f->nout; i++)
         if (!f->room[i] || !tensor_fits(f, f->out[i])) return false;
-    return !seq_any(f->body, misfits, &(Fits){f, true});
+    return !seq_any(f->body, misfits, &(Fits){a, f, true});
 }
 
 /* ---- dependences between statements of a Seq ------------------------------------------------- */
@@ -439,7 +431,7 @@ static void try_call(void *user, Seq *q, int *at) {
         b->narg_of[s->call.func[k]->id] = s->call.func[k]->narg;
     }
     for (int k = 0; k < s->call.nfunc && ok; k++) {
-        ok = fits(s->call.func[k]);
+        ok = fits(b->r.a, s->call.func[k]);
         int m = ok ? siblings(b, s->call.func[k]->body) : 0;
         if (m > rows) rows = m;
     }

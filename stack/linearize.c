@@ -444,8 +444,7 @@ static void run_late(void *user, Stmt *s, int arm) {
     case S_LOOP: run_loop(x, s); break;
     case S_CALL: {
         Column *k = column_next(x, DT_I64);
-        int f = 0;
-        while (x->k->func[f] != s->call.f) f++;
+        const int f = structure_func(x->k, s->call.f);
         for (int i = 0; i < s->call.f->nout; i++)
             b->tensor[s->call.out[i]->id] =
                 (Def){.list = x->w->all, .t = x->tables[f].phi[i], .find = column_index, .user = k};
@@ -618,9 +617,9 @@ static void read_roots(Line *x, Seq *q, Stmt *s, Expr *roots) {
         const Stmt *l = x->k->around[m];
         i = e_add(c, e_mul(c, i, l->loop.trips), e_sym(c, l->loop.iter));
     }
-    int at = 0, f = 0;
+    const int f = structure_func(x->k, s->call.f);
+    int at = 0;
     while (q->s.p[at] != s) at++;
-    while (x->k->func[f] != s->call.f) f++;
     Seq made = {.parent = q->parent};
     Sym *row = sym_new(c, DT_I64, "root", 0);
     row->scope = q;

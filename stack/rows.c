@@ -3,6 +3,15 @@
 #include "utask/expr_internal.h"
 
 /* ---- values over rows ------------------------------------------------------------------------ */
+static bool extent_visible(const void *user, const Expr *e) {
+    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
+        if (!expr_visible(e->raxis[i]->extent, user)) return false;
+    return true;
+}
+bool rows_extents_visible(Arena *a, const Expr *e, const Seq *from) {
+    return !(e->flags & EF_REDUCE) || expr_all(a, e, extent_visible, from);
+}
+
 static Expr *add(Rows *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
 /* Row r of list `at` as a row of list `in`, which is the same list or encloses it. */

@@ -45,6 +45,8 @@ struct Rows {
     Map *gathered; /* copies that are made already: a new map for each old body */
 };
 
+/* Whether the lengths of all reductions in e are known in `from`. */
+bool rows_extents_visible(Arena *a, const Expr *e, const Seq *from);
 /* Row r of list `at` as a row of list `in`, which is the same list or encloses it. */
 Expr *rows_row_in(Rows *b, const List *at, Expr *r, const List *in);
 /* e, of statement s of the old body, for row `row` of a list. */

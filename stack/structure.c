@@ -1,5 +1,6 @@
 /* structure.c: finds the structure of a recursion (structure.h), or why it has none. */
 #include "stack/structure.h"
+#include "stack/rows.h"
 #include "utask/expr_internal.h"
 #include "utask/walk.h"
 
@@ -43,15 +44,6 @@ static bool draws_not(const void *user, const Expr *e) {
 /* ---- what is legal --------------------------------------------------------------------------- */
 static bool outside(const Find *x, const Expr *e) { return expr_visible(e, x->outer); }
 
-static bool extents_outside(const Find *x, const Expr *e) {
-    if (!(e->flags & EF_REDUCE)) return true;
-    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
-        if (!outside(x, e->raxis[i]->extent)) return false;
-    for (int i = 0; i < e->n; i++)
-        if (!extents_outside(x, e->a[i])) return false;
-    return true;
-}
-
 static void fits_slot(void *user, const Slot *k) {
     Find *x = user;
     const Tensor *t = k->kind == SLOT_TENSOR ? *k->t : NULL;
@@ -61,7 +53,8 @@ static void fits_slot(void *user, const Slot *k) {
     for (int d = 0; t && !x->why && d < t->rank; d++)
         if (!outside(x, t->dim[d])) no(x, &none, "a value's size depends on the activation");
     if (!slot_is_expr(k) || x->why) return;
-    if (!extents_outside(x, *k->e)) no(x, &none, "a sum's length depends on the activation");
+    if (!rows_extents_visible(x->a, *k->e, x->outer))
+        no(x, &none, "a sum's length depends on the activation");
     if (!expr_all(x->a, *k->e, draws_not, NULL)) no(x, &none, "it draws random numbers");
 }
 

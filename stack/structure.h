@@ -82,6 +82,12 @@ Structure *structure_of(Program *p, Seq *q, Stmt *s, const char **why);
 static inline bool structure_checks(const Structure *k, const Stmt *s) {
     return map_geti(k->checks, (uint64_t)(uintptr_t)s) != NULL;
 }
+/* The number of one of its functions. */
+static inline int structure_func(const Structure *k, const Func *f) {
+    int i = 0;
+    while (k->func[i] != f) i++;
+    return i;
+}
 /* The words before the columns. */
 static inline int structure_class(const Structure *k, int cls) {
     return LIN_HEAD + k->nfunc + cls * CLASS_WORDS;

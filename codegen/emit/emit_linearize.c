@@ -48,12 +48,6 @@ static void put_value(Opener *x, Sym *s) {
     if (x->k->column[s->id]) fn_line(&x->f, "bk_value(s, (int64_t)%s);", name_of(x, s));
 }
 
-static int func_number(const Structure *k, const Func *f) {
-    int i = 0;
-    while (k->func[i] != f) i++;
-    return i;
-}
-
 static void put_child(Opener *x, const Stmt *s) {
     Fn *f = &x->f;
     const Func *g = s->call.f;
@@ -62,7 +56,7 @@ static void put_child(Opener *x, const Stmt *s) {
     for (int i = 0; i < g->nsym; i++)
         sb_printf(&key, "%s(int64_t)%s", i ? ", " : "", text_of(x, s->call.sym[i]));
     fn_line(f, "const int64_t key[] = {%s};", g->nsym ? key.p : "0");
-    fn_line(f, "bk_child(s, %d, %d, key);", func_number(x->k, g), g->nsym);
+    fn_line(f, "bk_child(s, %d, %d, key);", structure_func(x->k, g), g->nsym);
     fn_close(f, here);
 }
 
