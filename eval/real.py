@@ -41,7 +41,7 @@ SIZES = {r"silero_vad": {"sequence": (576, 576), "batch": (1, 3), ("input", 0): 
          r"chroma_dnn": {1: (1575, 1575)}, r"notes_cnn": {0: (40, 60), 1: (144, 144)}, r"onsets_brnn_pp": {1: (1, 1)}, r"onsets_cnn": {0: (40, 60), 1: (80, 80), 2: (3, 3)}}
 # If a sum of 8-bit products or a rounding to 8 bits is a tie, two right answers differ by a step. These are the upper
 # bounds of the difference, divided by the largest value; for all other files it is 2e-4.
-BOUNDS = {r"int8|smart-turn|common_old": 0.05, r"half": 0.01}
+BOUNDS = {r"int8|smart-turn|common_old|quantized|8-bit|qdq|dynq": 0.05, r"half|f16": 0.01, r"4-bit": 1e-3}
 TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16, 11: np.float64}
 
 
@@ -224,6 +224,26 @@ def check(name, path, a):
     return row
 
 
+def report(row):
+    """Prints the line of a file and gives the row back."""
+    times = f"  {row['braid_ms']:9.3f} ms, ONNX Runtime {row['ort_ms']:9.3f}, {row['ort_ms'] / row['braid_ms']:5.2f}" if "braid_ms" in row else ""
+    print(f"{'FAIL' if 'error' in row else 'ok  '} {row['name']:52} {row['compile_s']:6.1f} s  {row['worst']:8.1e}{times}  {row.get('error', '')}", flush=True)
+    return row
+
+
+def summary(rows, out):
+    """Writes the rows to OUT, prints the last lines, and gives the exit status."""
+    if out:
+        with open(out, "w") as f:
+            json.dump(rows, f, indent=1)
+    ratios = [r["ort_ms"] / r["braid_ms"] for r in rows if "braid_ms" in r]
+    if ratios:
+        print(f"ONNX Runtime's time over Braid's: geometric mean {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
+    failed = sum("error" in r for r in rows)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return failed > 0 or not rows
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="")
@@ -237,19 +257,8 @@ def main():
     for name, path in fetch(a.work):
         if a.only not in name:
             continue
-        row = check(name, path, a)
-        rows.append(row)
-        times = f"  {row['braid_ms']:9.3f} ms, ONNX Runtime {row['ort_ms']:9.3f}, {row['ort_ms'] / row['braid_ms']:5.2f}" if "braid_ms" in row else ""
-        print(f"{'FAIL' if 'error' in row else 'ok  '} {name:52} {row['compile_s']:6.1f} s  {row['worst']:8.1e}{times}  {row.get('error', '')}", flush=True)
-    if a.out:
-        with open(a.out, "w") as f:
-            json.dump(rows, f, indent=1)
-    ratios = [r["ort_ms"] / r["braid_ms"] for r in rows if "braid_ms" in r]
-    if ratios:
-        print(f"ONNX Runtime's time over Braid's: geometric mean {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
-    failed = sum("error" in r for r in rows)
-    print(f"{len(rows) - failed} passed, {failed} failed")
-    return failed > 0 or not rows
+        rows.append(report(check(name, path, a)))
+    return summary(rows, a.out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,361 @@
+#!/usr/bin/env python3
+"""Single operators and short chains at the sizes of whole networks, by Braid and by ONNX Runtime, side by side.
+
+    operators.py [--only TEXT] [--threads N] [--out FILE.json] [--files DIR] [--work build/operators] [--braid build/release/braid]
+
+Every member is a model of one operator, or of the few that always stand together, with weights of a fixed seed. It is
+compiled, compared with ONNX Runtime, and both are timed in alternating runs with the same number of threads. Prints a
+line for each and, last, the geometric mean and the least of ONNX Runtime's time over Braid's. --files takes the .onnx
+files of a folder instead. Exit status 1 if one failed.
+"""
+import argparse
+import glob
+import os
+import statistics
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+import real
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Model:
+    """Builds a graph statement by statement: every call adds a node and gives the name of its output."""
+
+    def __init__(self, seed=0):
+        self.rng, self.nodes, self.constants, self.inputs = np.random.default_rng(seed), [], [], []
+
+    def input(self, *shape, dtype=T.FLOAT):
+        self.inputs.append(helper.make_tensor_value_info(f"x{len(self.inputs)}", dtype, shape))
+        return self.inputs[-1].name
+
+    def constant(self, value):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def weight(self, *shape, scale=None):
+        fan = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+        return self.constant((self.rng.standard_normal(shape) * (scale or fan ** -0.5)).astype(np.float32))
+
+    def op(self, kind, *inputs, outputs=1, domain="", **attributes):
+        names = [f"t{len(self.nodes)}_{k}" for k in range(outputs)]
+        self.nodes.append(helper.make_node(kind, list(inputs), names, domain=domain, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def save(self, path, *outputs, opset=17):
+        graph = helper.make_graph(self.nodes, "operators", self.inputs,
+                                  [helper.make_empty_tensor_value_info(o) for o in outputs], self.constants)
+        imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+
+
+# ---- the members: name -> a function of a Model that returns its outputs -----------------------------------------------
+def conv(c, m, k, size, stride=1, group=1, then=None, dilation=1, spatial=2, pad=None):
+    def build(g):
+        x = g.input(1, c, *[size] * spatial)
+        p = (k - 1) // 2 * dilation if pad is None else pad
+        y = g.op("Conv", x, g.weight(m, c // group, *[k] * spatial), g.weight(m), kernel_shape=[k] * spatial, group=group,
+                 strides=[stride] * spatial, pads=[p] * 2 * spatial, dilations=[dilation] * spatial)
+        return [g.op(then, y) if then else y]
+    return build
+
+
+def conv_transpose(c, m, k, size, stride, spatial=2):
+    def build(g):
+        x = g.input(1, c, *[size] * spatial)
+        return [g.op("ConvTranspose", x, g.weight(c, m, *[k] * spatial), g.weight(m), strides=[stride] * spatial,
+                     pads=[(k - stride) // 2] * 2 * spatial)]
+    return build
+
+
+def inverted_residual(c, hidden, size, stride):
+    """A MobileNetV2 block: pointwise, depthwise, pointwise, and the sum where sizes agree."""
+    def build(g):
+        def clipped(y):
+            return g.op("Clip", y, g.constant(np.float32(0)), g.constant(np.float32(6)))
+        x = g.input(1, c, size, size)
+        y = clipped(g.op("Conv", x, g.weight(hidden, c, 1, 1), g.weight(hidden)))
+        y = clipped(g.op("Conv", y, g.weight(hidden, 1, 3, 3), g.weight(hidden), group=hidden, pads=[1] * 4, strides=[stride] * 2))
+        y = g.op("Conv", y, g.weight(c, hidden, 1, 1), g.weight(c))
+        return [g.op("Add", x, y) if stride == 1 else y]
+    return build
+
+
+def product(rows, k, n, then=None, batch=()):
+    def build(g):
+        y = g.op("Add", g.op("MatMul", g.input(*batch, rows, k), g.weight(k, n, scale=k ** -0.5)), g.weight(n))
+        return [g.op(then, y) if then else y]
+    return build
+
+
+def gelu_product(rows, k, n):
+    def build(g):
+        y = g.op("Add", g.op("MatMul", g.input(rows, k), g.weight(k, n, scale=k ** -0.5)), g.weight(n))
+        e = g.op("Erf", g.op("Div", y, g.constant(np.float32(2 ** 0.5))))
+        return [g.op("Mul", g.op("Mul", y, g.op("Add", e, g.constant(np.float32(1)))), g.constant(np.float32(0.5)))]
+    return build
+
+
+def attention(batch, heads, rows, length, width, masked=False):
+    def build(g):
+        q, k, v = g.input(batch, heads, rows, width), g.input(batch, heads, length, width), g.input(batch, heads, length, width)
+        s = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
+        s = g.op("Mul", s, g.constant(np.float32(width ** -0.5)))
+        if masked:
+            s = g.op("Add", s, g.input(batch, 1, 1, length))
+        return [g.op("MatMul", g.op("Softmax", s, axis=-1), v)]
+    return build
+
+
+def unary(kind, shape, **attributes):
+    return lambda g: [g.op(kind, g.input(*shape), **attributes)]
+
+
+def softmax(shape, axis):
+    return unary("Softmax", shape, axis=axis)
+
+
+def normalization(kind, shape, groups=None):
+    def build(g):
+        x, c = g.input(*shape), shape[1] if kind != "LayerNormalization" else shape[-1]
+        scale, bias = g.constant(np.ones(c, np.float32)), g.constant(np.zeros(c, np.float32))
+        if kind == "GroupNormalization":
+            y = g.op("Reshape", x, g.constant(np.array([shape[0], groups, -1])))
+            y = g.op("InstanceNormalization", y, g.constant(np.ones(groups, np.float32)), g.constant(np.zeros(groups, np.float32)))
+            return [g.op("Reshape", y, g.constant(np.array(shape)))]
+        return [g.op(kind, x, scale, bias)]
+    return build
+
+
+def transpose(shape, perm):
+    return unary("Transpose", shape, perm=perm)
+
+
+def resize(shape, factor, mode):
+    def build(g):
+        scales = g.constant(np.array([1, 1, factor, factor], np.float32))
+        how = {"mode": mode} if mode == "linear" else {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return [g.op("Resize", g.input(*shape), "", scales, **how)]
+    return build
+
+
+def pool(kind, shape, k, stride, pad):
+    return unary(kind, shape, kernel_shape=[k, k], strides=[stride] * 2, pads=[pad] * 4)
+
+
+def reduction(kind, shape, axes):
+    return unary(kind, shape, axes=axes, keepdims=0)
+
+
+def topk(shape, k):
+    return lambda g: g.op("TopK", g.input(*shape), g.constant(np.array([k])), outputs=2)
+
+
+def cumsum(shape, axis):
+    return lambda g: [g.op("CumSum", g.input(*shape), g.constant(np.array(axis)))]
+
+
+def gather(rows, width, count):
+    def build(g):
+        index = g.constant(g.rng.integers(0, rows, (1, count)))
+        return [g.op("Gather", g.weight(rows, width), g.op("Add", g.input(1, count, dtype=T.INT64), index))]
+    return build
+
+
+def concat(shape, axis):
+    return lambda g: [g.op("Concat", g.input(*shape), g.input(*shape), axis=axis)]
+
+
+def recurrent(kind, steps, batch, inputs, hidden):
+    def build(g):
+        n = {"LSTM": 4, "GRU": 3}[kind]
+        x = g.input(steps, batch, inputs)
+        return g.op(kind, x, g.weight(1, n * hidden, inputs, scale=inputs ** -0.5), g.weight(1, n * hidden, hidden, scale=hidden ** -0.5),
+                    g.weight(1, 2 * n * hidden, scale=0.1), hidden_size=hidden, outputs=2)
+    return build
+
+
+def quantized_product(rows, k, n, form):
+    def build(g):
+        weight = g.constant(g.rng.integers(-127, 128, (k, n)).astype(np.int8))
+        zero8, scale = g.constant(np.int8(0)), g.constant(np.float32(0.01))
+        if form == "integer":
+            q, s, z = g.op("DynamicQuantizeLinear", g.input(rows, k), outputs=3)
+            y = g.op("Cast", g.op("MatMulInteger", q, weight, z, zero8), to=T.FLOAT)
+            return [g.op("Mul", y, g.op("Mul", s, scale))]
+        zero, own = g.constant(np.uint8(128)), g.constant(np.float32(0.04))
+        q = g.op("QuantizeLinear", g.input(rows, k), own, zero)
+        x, w = g.op("DequantizeLinear", q, own, zero), g.op("DequantizeLinear", weight, scale, zero8)
+        y = g.op("Add", g.op("MatMul", x, w), g.weight(n))
+        wide = g.constant(np.float32(0.8))
+        return [g.op("DequantizeLinear", g.op("QuantizeLinear", y, wide, zero), wide, zero)]
+    return build
+
+
+def quantized_conv(c, m, k, size, form, group=1):
+    def build(g):
+        weight = g.constant(g.rng.integers(-127, 128, (m, c // group, k, k)).astype(np.int8))
+        zero8, zero = g.constant(np.int8(0)), g.constant(np.uint8(128))
+        own, ws, out = (g.constant(np.float32(s)) for s in (0.02, 0.005, 0.1))
+        how = {"pads": [(k - 1) // 2] * 4, "group": group}
+        q = g.op("QuantizeLinear", g.input(1, c, size, size), own, zero)
+        if form == "qlinear":
+            bias = g.constant(g.rng.integers(-900, 900, m).astype(np.int32))
+            y = g.op("QLinearConv", q, own, zero, weight, ws, zero8, out, zero, bias, **how)
+        else:
+            x, w = g.op("DequantizeLinear", q, own, zero), g.op("DequantizeLinear", weight, ws, zero8)
+            y = g.op("QuantizeLinear", g.op("Relu", g.op("Conv", x, w, g.weight(m), **how)), out, zero)
+        return [g.op("DequantizeLinear", y, out, zero)]
+    return build
+
+
+def four_bit_product(rows, k, n):
+    def build(g):
+        packed = g.constant(g.rng.integers(0, 256, (n, k // 32, 16)).astype(np.uint8))
+        scales = g.constant((g.rng.random(n * (k // 32)) * 0.01).astype(np.float32))
+        return [g.op("MatMulNBits", g.input(rows, k), packed, scales, domain="com.microsoft", K=k, N=n, bits=4, block_size=32)]
+    return build
+
+
+def half_product(rows, k, n):
+    def build(g):
+        weight = g.constant((g.rng.standard_normal((k, n)) * k ** -0.5).astype(np.float16))
+        return [g.op("MatMul", g.input(rows, k, dtype=T.FLOAT16), weight)]
+    return build
+
+
+def spectrum(samples, frame, step):
+    """|STFT| as exporters of voice models write it: a convolution with the sine and cosine windows."""
+    def build(g):
+        t, f = np.arange(frame), np.arange(frame // 2 + 1)[:, None]
+        w = np.hanning(frame) * np.concatenate([np.cos(2 * np.pi * f * t / frame), -np.sin(2 * np.pi * f * t / frame)])
+        y = g.op("Conv", g.input(1, 1, samples), g.constant(w.astype(np.float32)[:, None]), strides=[step])
+        re, im = g.op("Split", y, outputs=2, axis=1)
+        return [g.op("Sqrt", g.op("Add", g.op("Mul", re, re), g.op("Mul", im, im)))]
+    return build
+
+
+def suppression(boxes):
+    def build(g):
+        corner = g.op("Sigmoid", g.input(1, boxes, 2))
+        far = g.op("Add", corner, g.op("Mul", g.op("Sigmoid", g.input(1, boxes, 2)), g.constant(np.float32(0.1))))
+        scores = g.op("Sigmoid", g.input(1, 1, boxes))
+        return [g.op("NonMaxSuppression", g.op("Concat", corner, far, axis=2), scores, g.constant(np.array([100])),
+                     g.constant(np.float32(0.5)), g.constant(np.float32(0.3)))]
+    return build
+
+
+MEMBERS = {
+    "conv 3x3 64 56x56": conv(64, 64, 3, 56, then="Relu"),
+    "conv 3x3 128 28x28": conv(128, 128, 3, 28, then="Relu"),
+    "conv 3x3 256 14x14": conv(256, 256, 3, 14, then="Relu"),
+    "conv 3x3 512 7x7": conv(512, 512, 3, 7, then="Relu"),
+    "conv 3x3 s2 64-128 56x56": conv(64, 128, 3, 56, stride=2),
+    "conv 3x3 s2 3-32 224x224": conv(3, 32, 3, 224, stride=2, then="Relu"),
+    "conv 7x7 s2 3-64 224x224": conv(3, 64, 7, 224, stride=2, then="Relu"),
+    "conv 3x3 16 128x128": conv(16, 16, 3, 128, then="Relu"),
+    "conv 1x1 24-144 56x56": conv(24, 144, 1, 56),
+    "conv 1x1 256 14x14": conv(256, 256, 1, 14, then="Relu"),
+    "conv 1x1 960-160 7x7": conv(960, 160, 1, 7),
+    "conv 1x1 s2 64-128 56x56": conv(64, 128, 1, 56, stride=2),
+    "conv depthwise 3x3 144 56x56": conv(144, 144, 3, 56, group=144),
+    "conv depthwise 3x3 s2 96 112x112": conv(96, 96, 3, 112, stride=2, group=96),
+    "conv depthwise 5x5 240 28x28": conv(240, 240, 5, 28, group=240),
+    "conv grouped 3x3 128/32 56x56": conv(128, 128, 3, 56, group=32),
+    "conv dilated 3x3 64 28x28": conv(64, 64, 3, 28, dilation=2),
+    "conv 5x5 32 64x64": conv(32, 32, 5, 64),
+    "conv 1x3 1-D 256 400": conv(256, 256, 3, 400, spatial=1),
+    "conv 1x31 1-D depthwise 256 400": conv(256, 256, 31, 400, spatial=1, group=256),
+    "conv 3-D 3x3x3 16 16": conv(16, 16, 3, 16, spatial=3),
+    "conv transposed 2x2 s2 64-32 56x56": conv_transpose(64, 32, 2, 56, 2),
+    "conv transposed 4 s2 1-D 256-128 200": conv_transpose(256, 128, 4, 200, 2, spatial=1),
+    "inverted residual 24-144 56x56": inverted_residual(24, 144, 56, 1),
+    "inverted residual 96-576 14x14": inverted_residual(96, 576, 14, 1),
+    "product 1x768x768": product(1, 768, 768),
+    "product 1x1024x4096": product(1, 1024, 4096),
+    "product 8x768x3072": product(8, 768, 3072),
+    "product 32x768x768": product(32, 768, 768),
+    "product 128x768x3072 gelu": gelu_product(128, 768, 3072),
+    "product 128x3072x768": product(128, 3072, 768),
+    "product 100x256x1000": product(100, 256, 1000),
+    "attention 12x128x128x64": attention(1, 12, 128, 128, 64),
+    "attention masked 8x12x32x32x64": attention(8, 12, 32, 32, 64, masked=True),
+    "attention one row 12x1x512x64": attention(1, 12, 1, 512, 64),
+    "softmax 12x128x128": softmax([12, 128, 128], -1),
+    "softmax axis 1 21x64x64": softmax([1, 21, 64, 64], 1),
+    "layer normalization 128x768": normalization("LayerNormalization", [1, 128, 768]),
+    "instance normalization 64 64x64": normalization("InstanceNormalization", [1, 64, 64, 64]),
+    "group normalization 64/8 64x64": normalization("GroupNormalization", [1, 64, 64, 64], 8),
+    "transpose to channels last 32 224x224": transpose([1, 32, 224, 224], [0, 2, 3, 1]),
+    "transpose heads 128x12x64": transpose([1, 128, 12, 64], [0, 2, 1, 3]),
+    "transpose matrix 768x768": transpose([768, 768], [1, 0]),
+    "max pool 3x3 s2 64 112x112": pool("MaxPool", [1, 64, 112, 112], 3, 2, 1),
+    "max pool 2x2 s2 64 56x56": pool("MaxPool", [1, 64, 56, 56], 2, 2, 0),
+    "average pool 3x3 s1 64 28x28": pool("AveragePool", [1, 64, 28, 28], 3, 1, 1),
+    "global average pool 512 7x7": unary("GlobalAveragePool", [1, 512, 7, 7]),
+    "resize linear x2 32 64x64": resize([1, 32, 64, 64], 2, "linear"),
+    "resize nearest x2 64 32x32": resize([1, 64, 32, 32], 2, "nearest"),
+    "reduce mean last 128x768": reduction("ReduceMean", [128, 768], [1]),
+    "reduce max first 512x512": reduction("ReduceMax", [512, 512], [0]),
+    "erf 128x3072": unary("Erf", [128, 3072]),
+    "tanh 128x768": unary("Tanh", [128, 768]),
+    "top 10 of 100x1000": topk([100, 1000], 10),
+    "cumulative sum 64x4000": cumsum([64, 4000], 1),
+    "gather 30000x768 128": gather(30000, 768, 128),
+    "concat 64 56x56": concat([1, 64, 56, 56], 1),
+    "lstm 50x1x256": recurrent("LSTM", 50, 1, 256, 256),
+    "lstm 50x8x256": recurrent("LSTM", 50, 8, 256, 256),
+    "gru 50x1x256": recurrent("GRU", 50, 1, 256, 256),
+    "dynamic 8-bit product 64x768x768": quantized_product(64, 768, 768, "integer"),
+    "dynamic 8-bit product 1x768x3072": quantized_product(1, 768, 3072, "integer"),
+    "quantized product 64x768x768": quantized_product(64, 768, 768, "qdq"),
+    "quantized conv 3x3 64 56x56": quantized_conv(64, 64, 3, 56, "qdq"),
+    "quantized conv 1x1 256 14x14": quantized_conv(256, 256, 1, 14, "qlinear"),
+    "quantized conv depthwise 3x3 144 28x28": quantized_conv(144, 144, 3, 28, "qlinear", group=144),
+    "4-bit product 1x2048x2048": four_bit_product(1, 2048, 2048),
+    "half product 64x768x768": half_product(64, 768, 768),
+    "half product 1x768x3072": half_product(1, 768, 3072),
+    "spectrum 16000 400/160": spectrum(16000, 400, 160),
+    "non-max suppression 5000": suppression(5000),
+}
+
+
+def members(a):
+    """[(name, path)] of the models, written into WORK."""
+    if a.files:
+        return [(os.path.splitext(os.path.basename(p))[0], p) for p in sorted(glob.glob(a.files + "/*.onnx"))]
+    found = []
+    for name, build in MEMBERS.items():
+        path = os.path.join(a.work, name.replace(" ", "_").replace("/", "-") + ".onnx")
+        if a.only in name:
+            model = Model()
+            outputs = build(model)
+            model.save(path, *([outputs] if isinstance(outputs, str) else outputs))
+        found.append((name, path))
+    return found
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default="", help="members whose name has this text")
+    p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--out")
+    p.add_argument("--files")
+    p.add_argument("--work", default=os.path.join(ROOT, "build/operators"))
+    p.add_argument("--braid", default=os.path.join(ROOT, "build/release/braid"))
+    a = p.parse_args()
+    a.time = True
+    os.makedirs(a.work, exist_ok=True)
+    rows = [real.report(real.check(name, path, a)) for name, path in members(a) if a.only in name]
+    return real.summary(rows, a.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
