@@ -111,6 +111,7 @@ synchronization() {
     "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on "$small"/{dagrnn,dagrnn_random,syntax}
     "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on --each-barrier "$small"/{rae,treelstm,treelstm_children}
     "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list) --full --out "$full"
+    "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list-many) --batch 64 --full --out "$full/64"
     "$PYTHON" tests/plan/structure.py --braid $BRAID "$full"
     "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
     rm -rf "$full"
