@@ -8,6 +8,7 @@
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/lanes.h"
+#include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
@@ -107,7 +108,7 @@ static void choose(void *user, Stmt *s) {
     }
     const bool vectors = k->lanes > 1;
     if (vectors &&
-        (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
+        (kernel_sparse(k) || kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
     if (vectors)
