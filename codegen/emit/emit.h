@@ -149,6 +149,8 @@ typedef struct Group {
     bool meets; /* the function begins with a block barrier */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
+    /* The same of a load. */
+    const char *(*loaded)(struct Group *g, Expr *e);
 } Group;
 
 /* Emits the function of an S_OP group, unless an equal one exists, and its call in `kernel`;
@@ -182,6 +184,7 @@ void group_convolution(Group *g);
 void group_winograd(Group *g);
 void group_lanes(Group *g);
 void group_window(Group *g);
+void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);
 

@@ -26,7 +26,7 @@ static const char *group_load(Fn *f, Expr *e) {
     if (e->op == E_REDUCE) return g->reduce ? g->reduce(g, e) : NULL;
     for (int i = 0; i < g->k->n; i++) /* a member is read at its own position only */
         if (g->k->t[i] == e->t) return arena_printf(f->a, "m%d", i);
-    return NULL;
+    return g->loaded ? g->loaded(g, e) : NULL;
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */

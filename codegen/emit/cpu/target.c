@@ -18,6 +18,7 @@ const Target cpu_target = {
     .group = {[KERNEL_LOOPS] = group_loops,
               [KERNEL_LANES] = group_lanes,
               [KERNEL_WINDOW] = group_window,
+              [KERNEL_TRANSPOSE] = group_transpose,
               [KERNEL_CONTRACTION] = group_contraction,
               [KERNEL_CONVOLUTION] = group_convolution,
               [KERNEL_WINOGRAD] = group_winograd},
