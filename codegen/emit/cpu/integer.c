@@ -58,10 +58,11 @@ static void step(Dot *d, int in, const char *next, int left) {
             sb_printf(b, "%*sc%d_%d = bk_dot4(c%d_%d, x%d, w%d);\n", in, "", m, v, m, v, m, v);
         for (int v = 0; v < nv && d->s->channels; v++) {
             const char *x = arena_printf(a, "%s + %d", at, v * vec);
+            const char *other = left ? "" : arena_printf(a, ", %s + %s", x, next);
             const char *limit = d->tail ? arena_printf(a, ", lanes - %d", v * vec) : "";
-            sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, bk_pairs_%s%s(%s, %s + %s%s), w%d);\n", in,
-                      "", m, v, m, v, sign_of(d->s, false), d->tail ? "_n" : "", x, x,
-                      left ? "0" : next, limit, v);
+            sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, bk_wide_%s_%d%s(%s%s%s), w%d);\n", in, "", m, v,
+                      m, v, sign_of(d->s, false), left ? 1 : 2, d->tail ? "n" : "", x, other, limit,
+                      v);
         }
     }
 }
