@@ -7,9 +7,12 @@
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/threads.h"
+#include "scheduler/kernel/transpose.h"
+#include "scheduler/kernel/window.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
@@ -107,12 +110,12 @@ static void choose(void *user, Stmt *s) {
         return;
     }
     const bool vectors = k->lanes > 1;
-    if (vectors &&
-        (kernel_sparse(k) || kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
+    if (vectors && (kernel_integer(k) || kernel_sparse(k) || kernel_winograd(k) ||
+                    kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
     if (vectors)
-        kernel_lanes(k);
+        (void)(kernel_transpose(k) || kernel_window(k) || kernel_lanes(k));
     else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }
