@@ -22,7 +22,7 @@ static const char *const kind_name[S_COUNT] = {
 static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_LOOPS] = "loops",
                                                       [KERNEL_LANES] = "lanes",
-                                                      [KERNEL_WINDOW] = "window",
+                                                      [KERNEL_SLIDING] = "sliding",
                                                       [KERNEL_TRANSPOSE] = "transpose",
                                                       [KERNEL_CONTRACTION] = "contraction",
                                                       [KERNEL_CONVOLUTION] = "convolution",
