@@ -17,7 +17,7 @@ const Target cpu_target = {
     .main = "static int",
     .group = {[KERNEL_LOOPS] = group_loops,
               [KERNEL_LANES] = group_lanes,
-              [KERNEL_WINDOW] = group_window,
+              [KERNEL_SLIDING] = group_sliding,
               [KERNEL_TRANSPOSE] = group_transpose,
               [KERNEL_CONTRACTION] = group_contraction,
               [KERNEL_CONVOLUTION] = group_convolution,
