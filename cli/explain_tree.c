@@ -8,6 +8,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
@@ -25,6 +26,7 @@ static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_CONTRACTION] = "contraction",
                                                       [KERNEL_CONVOLUTION] = "convolution",
                                                       [KERNEL_WINOGRAD] = "winograd",
+                                                      [KERNEL_DEPTHWISE] = "depthwise",
                                                       [KERNEL_DOTS] = "dots",
                                                       [KERNEL_THREADS] = "threads"};
 
@@ -166,6 +168,10 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_WINOGRAD:
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld tiles\"", k->winograd->k.rows,
                   k->winograd->k.nv, k->lanes, (long long)k->winograd->tiles);
+        break;
+    case KERNEL_DEPTHWISE:
+        sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
+                  k->lanes);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,
