@@ -6,11 +6,13 @@
  * by element, or copied, keeps that order, and so do branches whose arms agree. Only names of
  * dimensions change: each load states its indices in the new order. Tensors that the caller, a
  * loop, a function or a hand-written body sees keep the order of the model. */
+#include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
 
-#define FEWEST 8 /* values along an axis that are worth a vector */
+#define FEWEST 8   /* values along an axis that are worth a vector */
+#define RESULTS 32 /* of each element, that are worth its transposition */
 
 typedef struct Layout {
     Cx *c;
@@ -19,6 +21,7 @@ typedef struct Layout {
     VEC(Tensor *) te;
     VEC(Stmt *) branch;
     const Stmt *at; /* at hand */
+    bool lanes;     /* of vectors */
 } Layout;
 
 static void fix(Layout *y, const Tensor *t) {
@@ -78,6 +81,43 @@ static int constant_axis(const Tensor *t, Expr *e) {
     return 0;
 }
 
+/* Whether x is read over windows of 3 x 3 neighbours, which Winograd's products compute
+ * (winograd.c) where channels lie together. */
+static bool is_window(Layout *y, const SumProduct *p, const Expr *x) {
+    int windows = 0;
+    for (int i = 0; i < p->reduce->naxis; i++) {
+        Axis *r = p->reduce->raxis[i];
+        for (int d = 0; d < x->n; d++)
+            windows += x->a[d]->op != E_AXIS && e_is_ival(e_coef(y->c, x->a[d], r), 1) &&
+                       e_is_ival(r->extent, 3);
+    }
+    return windows == 2 && p->reduce->naxis == 3;
+}
+
+/* Sums over windows below e that want the channels that they read of one position together, in
+ * tensors that nothing else has a wish for, such as the padding around an input. They have to be
+ * worth the transposition: have many results for each element. True: something changed. */
+static bool operand_wishes(Layout *y, Expr *e) {
+    SumProduct p;
+    bool found = false;
+    if (!(e->flags & EF_REDUCE)) return false;
+    for (int i = 0; i < e->n; i++) found |= operand_wishes(y, e->a[i]);
+    if (!product_of(e, &p) || !product_plain(&p)) return found;
+    const bool constant = p.load[0]->t->kind == TK_CONST;
+    const Expr *x = p.load[constant], *w = p.load[!constant];
+    if (w->t->kind != TK_CONST || !movable(y, x->t) || y->last[x->t->id] || x->kind ||
+        w->t->data->count < RESULTS * axes_size(e->naxis, e->raxis, 1) || !is_window(y, &p, x))
+        return found;
+    for (int d = 0; d < x->n; d++) {
+        if (x->a[d]->op != E_AXIS || axis_size(x->a[d]->axis, 0) < FEWEST ||
+            product_role(&p, x->a[d]->axis) != ROLE_K)
+            continue;
+        y->last[x->t->id] = d + 1;
+        return true;
+    }
+    return found;
+}
+
 typedef struct Wish {
     Layout *y;
     const Tensor *t;
@@ -115,7 +155,13 @@ static bool agree(Layout *y, const Join *j) {
 }
 
 static void wishes(Layout *y) {
-    for (bool changed = true; changed;) {
+    bool again = y->lanes;
+    for (bool changed = true; changed || again;) {
+        if (!changed) {
+            again = false;
+            for (int i = 0; i < y->te.n; i++) changed |= operand_wishes(y, y->te.p[i]->body);
+            if (!changed) break;
+        }
         changed = false;
         for (int i = 0; i < y->te.n; i++) {
             Tensor *t = y->te.p[i];
@@ -157,7 +203,7 @@ static Expr *reorder_load(void *user, Expr *e) {
 }
 
 void pass_layout(Program *p) {
-    Layout y = {.c = p->cx};
+    Layout y = {.c = p->cx, .lanes = p->schedule->lanes > 1};
     y.fixed = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     y.last = NEWN(p->cx->a, int, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) {
