@@ -16,8 +16,9 @@
 
 typedef struct Layout {
     Cx *c;
-    bool *fixed; /* by tensor id: keeps its order */
-    int *last;   /* by tensor id: 1 + the dimension that goes last; 0: no wish */
+    bool *fixed;      /* by tensor id: keeps its order */
+    int *last;        /* by tensor id: 1 + the dimension that goes last; 0: no wish */
+    bool *few, *many; /* by tensor id: read by sums of few results; by anything else */
     VEC(Tensor *) te;
     VEC(Stmt *) branch;
     const Stmt *at; /* at hand */
@@ -56,6 +57,45 @@ static void scan(void *user, Seq *q, int *at) {
 
 static bool movable(const Layout *y, const Tensor *t) {
     return (t->kind == TK_TE || t->kind == TK_JOIN) && !y->fixed[t->id];
+}
+
+/* ---- what reads what ------------------------------------------------------------------------- */
+/* Whether t is read by nothing but sums of few results for an element. */
+static bool few_only(const Layout *y, const Tensor *t) { return y->few[t->id] && !y->many[t->id]; }
+
+typedef struct Reader {
+    Layout *y;
+    const Tensor *t;
+    bool copies; /* to such sums, as it is read */
+} Reader;
+
+/* Notes how e, part of t, reads tensors. A sum of products with a constant that moves along no long
+ * axis of t has few results for an element: an axis of positions goes over lanes. */
+static void note_reads(const Reader *r, Map *seen, Expr *e) {
+    Layout *y = r->y;
+    SumProduct p;
+    if (!(e->flags & EF_LOAD) || !map_add(seen, (uint64_t)e->id + 1)) return;
+    if (e->op == E_LOAD) (r->copies ? y->few : y->many)[e->t->id] = true;
+    if (product_of(e, &p) && product_plain(&p)) {
+        const bool constant = p.load[0]->t->kind == TK_CONST;
+        bool few = constant != (p.load[1]->t->kind == TK_CONST);
+        for (int d = 0; d < r->t->rank; d++)
+            few = few && (axis_size(r->t->axis[d], FEWEST) < FEWEST ||
+                          !e_uses_axis(p.factor[!constant], r->t->axis[d]));
+        if (few) {
+            y->few[p.load[constant]->t->id] = true;
+            return;
+        }
+    }
+    for (int i = 0; i < e->n; i++) note_reads(r, seen, e->a[i]);
+}
+
+static void all_reads(Layout *y) {
+    for (int i = y->te.n - 1; i >= 0; i--) {
+        const Tensor *t = y->te.p[i];
+        const Reader r = {y, t, few_only(y, t) && !(t->body->flags & EF_REDUCE)};
+        note_reads(&r, map_new(y->c->a), t->body);
+    }
 }
 
 /* ---- wishes ---------------------------------------------------------------------------------- */
@@ -165,7 +205,7 @@ static void wishes(Layout *y) {
         changed = false;
         for (int i = 0; i < y->te.n; i++) {
             Tensor *t = y->te.p[i];
-            if (!movable(y, t) || y->last[t->id]) continue;
+            if (!movable(y, t) || y->last[t->id] || few_only(y, t)) continue;
             Wish w = {y, t, constant_axis(t, t->body)};
             if (!w.last) e_each_load(y->c, t->body, wish_load, &w);
             if (!w.last) continue;
@@ -206,11 +246,14 @@ void pass_layout(Program *p) {
     Layout y = {.c = p->cx, .lanes = p->schedule->lanes > 1};
     y.fixed = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     y.last = NEWN(p->cx->a, int, p->cx->next_tensor + 1);
+    y.many = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
+    y.few = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) {
         fix(&y, p->out[i].t);
         if (p->out[i].has) e_each_load(y.c, p->out[i].has, fix_load, &y);
     }
     seq_rewrite(p->top, scan, &y);
+    if (y.lanes) all_reads(&y);
     wishes(&y);
     for (int i = 0; i < y.te.n; i++) {
         Tensor *t = y.te.p[i];
