@@ -36,7 +36,7 @@ static bool bound(Cx *c, Windows *s, Expr *first, Expr *second, int64_t slack) {
                   e_bin(c, E_FDIV, e_addi(c, e_sub(c, zero, rest), step - 1), e_int(c, step)));
     else
         s->end[at] = e_min(c, s->end[at], e_addi(c, e_bin(c, E_FDIV, rest, e_int(c, -step)), 1));
-    if (!e_uses_axis(rest, s->m)) return true;
+    if (!e_uses_axis(rest, s->m)) return at < s->n - 1;
     Expr *m_rest;
     if (at != s->n - 1 || !e_affine(c, rest, s->m, &coef, &m_rest) || !e_is_int(coef, &along) ||
         (along > 0) != low || !along)
@@ -109,6 +109,20 @@ static bool order(Cx *c, Windows *s) {
     return true;
 }
 
+/* Sets the extents, and what lies inside. */
+static bool settle(Cx *c, Windows *s, Expr *inside) {
+    s->length = 1;
+    for (int i = 0; i < s->n; i++) {
+        s->extent[i] = axis_size(s->axis[i], 0);
+        if (s->extent[i] < 1) return false;
+        s->length *= s->extent[i];
+        s->first[i] = s->end[i] = NULL;
+    }
+    s->from = e_int(c, 0);
+    s->to = s->m->extent;
+    return !inside || bounds(c, s, inside);
+}
+
 bool windows_of(Cx *c, Expr *e, int n, Axis *const *domain, int lanes, Windows *s) {
     SumProduct p;
     Expr *inside[2], *load[2], *rest;
@@ -129,13 +143,11 @@ bool windows_of(Cx *c, Expr *e, int n, Axis *const *domain, int lanes, Windows *
         !elements(c, s, n, domain) || !order(c, s) ||
         !e_strides(c, rest, s->n, s->axis, s->stride, &rest) || !e_is_int(rest, &s->base))
         return false;
-    s->length = 1;
-    for (int i = 0; i < s->n; i++) {
-        s->extent[i] = axis_size(s->axis[i], 0);
-        if (s->extent[i] < 1) return false;
-        s->length *= s->extent[i];
-    }
-    s->from = e_int(c, 0);
-    s->to = s->m->extent;
-    return !inside[!w] || bounds(c, s, inside[!w]);
+    if (settle(c, s, inside[!w])) return true;
+    /* No step of the last axis lies outside because of m: one with a single step goes last. */
+    if (s->n == WINDOW_AXES) return false;
+    s->axis[s->n] = axis_new(c, e_int(c, 1));
+    s->stride[s->n] = s->step = 0;
+    s->n++;
+    return settle(c, s, inside[!w]);
 }

@@ -4,8 +4,9 @@
  * convolution) is computed for many values of that axis at once, as vectors. Its results are stored
  * with that axis last, so that vectors are stored as they are; what is computed from them element
  * by element, or copied, keeps that order, and so do branches whose arms agree. Only names of
- * dimensions change: each load states its indices in the new order. Tensors that the caller, a
- * loop, a function or a hand-written body sees keep the order of the model. */
+ * dimensions change: each load states its indices in the new order, and a view of a tensor whose
+ * dimension goes last has it last, too. Tensors that the caller, a loop, a function or a
+ * hand-written body sees keep the order of the model. */
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/product.h"
@@ -20,6 +21,7 @@ typedef struct Layout {
     int *last;        /* by tensor id: 1 + the dimension that goes last; 0: no wish */
     bool *few, *many; /* by tensor id: read by sums of few results; by anything else */
     VEC(Tensor *) te;
+    VEC(Tensor *) view; /* of such, of three and more dimensions: they move with their base */
     VEC(Stmt *) branch;
     const Stmt *at; /* at hand */
     bool lanes;     /* of vectors */
@@ -32,7 +34,13 @@ static void fix(Layout *y, const Tensor *t) {
 }
 static void fix_load(void *user, Expr *e) { fix(user, e->t); }
 static void body_load(void *user, Expr *e) {
-    if (e->kind || e->t->kind == TK_VIEW) fix(user, e->t);
+    Layout *y = user;
+    Tensor *t = e->t;
+    if (e->kind || (t->kind == TK_VIEW && (t->base->kind != TK_TE || t->rank < 3))) fix(y, t);
+    if (t->kind != TK_VIEW || y->fixed[t->id]) return;
+    for (int i = 0; i < y->view.n; i++)
+        if (y->view.p[i] == t) return;
+    vec_push(y->c->a, &y->view, t);
 }
 
 /* ---- who sees what --------------------------------------------------------------------------- */
@@ -51,12 +59,49 @@ static void scan(void *user, Seq *q, int *at) {
         if (t->owned || t->ret || t->elem || t->rank < 3) fix(y, t);
     }
     if (s->kind == S_BRANCH) vec_push(y->c->a, &y->branch, s);
+    for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++)
+        for (int i = 0; i < 2; i++) {
+            const Tensor *t = s->br.joins.p[k].arm[i];
+            if (t && t->kind == TK_VIEW) fix(y, t);
+        }
     y->at = s;
     stmt_slots(s, scan_slot, y);
 }
 
 static bool movable(const Layout *y, const Tensor *t) {
     return (t->kind == TK_TE || t->kind == TK_JOIN) && !y->fixed[t->id];
+}
+
+/* The dimension of view v that is dimension d of its base; -1: there is none. */
+static int view_dim(const Layout *y, const Tensor *v, int d) {
+    Expr *outer = e_int(y->c, 1), *before = outer;
+    for (int i = 0; i < d; i++) outer = e_mul(y->c, outer, v->base->dim[i]);
+    for (int i = 0; i < v->rank; i++) {
+        if (before == outer && v->dim[i] == v->base->dim[d]) return i;
+        before = e_mul(y->c, before, v->dim[i]);
+    }
+    return -1;
+}
+
+/* Lets dimension `last` - 1 of t go last, where its views can follow. */
+static bool set_last(Layout *y, const Tensor *t, int last) {
+    for (int i = 0; i < y->view.n; i++) {
+        const Tensor *v = y->view.p[i];
+        if (v->base != t || (!y->fixed[v->id] && view_dim(y, v, last - 1) >= 0)) continue;
+        y->fixed[t->id] = true;
+        return false;
+    }
+    for (int i = 0; i < y->view.n; i++)
+        if (y->view.p[i]->base == t)
+            y->last[y->view.p[i]->id] = 1 + view_dim(y, y->view.p[i], last - 1);
+    y->last[t->id] = last;
+    return true;
+}
+
+static bool has_view(const Layout *y, const Tensor *t) {
+    for (int i = 0; i < y->view.n; i++)
+        if (y->view.p[i]->base == t) return true;
+    return false;
 }
 
 /* ---- what reads what ------------------------------------------------------------------------- */
@@ -108,11 +153,12 @@ static int constant_axis(const Tensor *t, Expr *e) {
         if (!product_of(e, &p) || !product_plain(&p)) return 0;
         bool constant = p.load[0]->t->kind == TK_CONST;
         if (constant == (p.load[1]->t->kind == TK_CONST)) return 0;
+        int best = 0;
         for (int d = t->rank - 1; d >= 0; d--)
-            if (axis_size(t->axis[d], 0) >= FEWEST &&
+            if (axis_size(t->axis[d], 0) >= (best ? axis_size(t->axis[best - 1], 0) + 1 : FEWEST) &&
                 product_role(&p, t->axis[d]) == (constant ? ROLE_M : ROLE_N))
-                return d + 1;
-        return 0;
+                best = d + 1;
+        return best;
     }
     for (int i = 0; i < e->n; i++) {
         int d = constant_axis(t, e->a[i]);
@@ -152,8 +198,7 @@ static bool operand_wishes(Layout *y, Expr *e) {
         if (x->a[d]->op != E_AXIS || axis_size(x->a[d]->axis, 0) < FEWEST ||
             product_role(&p, x->a[d]->axis) != ROLE_K)
             continue;
-        y->last[x->t->id] = d + 1;
-        return true;
+        return set_last(y, x->t, d + 1) || found;
     }
     return found;
 }
@@ -181,7 +226,8 @@ static bool agree(Layout *y, const Join *j) {
     for (int i = 0; i < 3; i++) {
         if (!t[i]) continue;
         int w = y->last[t[i]->id];
-        ok = ok && movable(y, t[i]) && t[i]->rank == j->out->rank && (!w || !want || w == want);
+        ok = ok && movable(y, t[i]) && !has_view(y, t[i]) && t[i]->rank == j->out->rank &&
+             (!w || !want || w == want);
         if (w) want = w;
     }
     if (!want && ok) return false;
@@ -208,9 +254,7 @@ static void wishes(Layout *y) {
             if (!movable(y, t) || y->last[t->id] || few_only(y, t)) continue;
             Wish w = {y, t, constant_axis(t, t->body)};
             if (!w.last) e_each_load(y->c, t->body, wish_load, &w);
-            if (!w.last) continue;
-            y->last[t->id] = w.last;
-            changed = true;
+            if (w.last) changed |= set_last(y, t, w.last);
         }
         for (int i = 0; i < y->branch.n; i++)
             for (int k = 0; k < y->branch.p[i]->br.joins.n; k++)
@@ -261,6 +305,11 @@ void pass_layout(Program *p) {
         if (d < 0) continue;
         MOVE_LAST(t->dim, d, t->rank);
         MOVE_LAST(t->axis, d, t->rank);
+    }
+    for (int i = 0; i < y.view.n; i++) {
+        Tensor *t = y.view.p[i];
+        int d = moved_dim(&y, t);
+        if (d >= 0) MOVE_LAST(t->dim, d, t->rank);
     }
     for (int i = 0; i < y.branch.n; i++)
         for (int k = 0; k < y.branch.p[i]->br.joins.n; k++) {
