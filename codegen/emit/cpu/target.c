@@ -19,7 +19,8 @@ const Target cpu_target = {
               [KERNEL_LANES] = group_lanes,
               [KERNEL_CONTRACTION] = group_contraction,
               [KERNEL_CONVOLUTION] = group_convolution,
-              [KERNEL_WINOGRAD] = group_winograd},
+              [KERNEL_WINOGRAD] = group_winograd,
+              [KERNEL_ATTENTION] = group_attention},
     .recursion = emit_functions,
     .program = put_program,
 };
