@@ -20,6 +20,19 @@ static bool in_place(Cx *c, AttentionFactor *f, Axis *key, Axis *own) {
     return true;
 }
 
+/* Finds the uniform factor of the scores' products: d · x, or d / x. */
+static void choose_factor(Cx *c, AttentionKernel *k, Map *seen, Expr *e) {
+    Expr *d = k->sum.dot.reduce, *x = NULL;
+    if (!(e->flags & EF_REDUCE) || e == d || !map_add(seen, (uint64_t)e->id + 1)) return;
+    if (e->op == E_MUL) x = e->a[0] == d ? e->a[1] : e->a[1] == d ? e->a[0] : NULL;
+    if (e->op == E_DIV && e->a[0] == d) x = e_div(c, e_num(c, DT_F32, 1), e->a[1]);
+    if (x && x->pure) {
+        k->factor = x;
+        k->product = e;
+    }
+    for (int i = 0; i < e->n; i++) choose_factor(c, k, seen, e->a[i]);
+}
+
 static bool choose_axes(AttentionKernel *k, int n, Axis *const *axis) {
     const SoftmaxSum *a = &k->sum;
     int64_t most = 0;
@@ -60,6 +73,13 @@ bool attention_plan(Cx *c, const SoftmaxSum *sum, int n, Axis *const *axis, int 
     k->width = axis_size(k->v, -1);
     if (k->size < 0 || k->width < 0 || k->size > SCRATCH || k->width > SCRATCH) return false;
     k->padded = round_up(k->width, lanes);
+    k->factor = e_num(c, DT_F32, 1);
+    k->product = sum->dot.reduce;
+    choose_factor(c, k, map_new(c->a), sum->score);
+    if (k->m) {
+        AttentionFactor q = {.e = k->query};
+        k->turns = in_place(c, &q, k->m, k->along) && e_is_ival(q.by_own, 1);
+    }
     in_place(c, &k->keys, sum->key, k->along);
     if (in_place(c, &k->values, sum->key, k->v) &&
         (!e_is_ival(k->values.by_own, 1) || k->padded != k->width))

@@ -18,14 +18,17 @@
 
 /* A factor that is read where it is, or computed by blocks of keys into memory of the unit. */
 typedef struct AttentionFactor {
-    Expr *e;                  /* over its own axis and the keys' */
-    Expr *flat;               /* its position where it is read in place, else NULL */
-    Expr *by_key, *by_own;    /* distances in memory, then; of a block's copy by_own is 1 */
+    Expr *e;               /* over its own axis and the keys' */
+    Expr *flat;            /* its position where it is read in place, else NULL */
+    Expr *by_key, *by_own; /* distances in memory, then; of a block's copy by_own is 1 */
 } AttentionFactor;
 
 typedef struct AttentionKernel {
     SoftmaxSum sum;
     Expr *query;                 /* over rows and `along` */
+    Expr *factor;                /* uniform: queries are multiplied by it */
+    Expr *product;               /* the part of the scores that the products with them are */
+    bool turns;                  /* queries of neighbouring rows lie side by side in memory */
     Axis *along, *v, *m;         /* of the scores' products; lanes; rows, or NULL */
     AttentionFactor keys, values; /* own axes: along, v */
     int64_t size, width;         /* extents of along, v */

@@ -3,11 +3,9 @@
 #include "codegen/emit/emit.h"
 #include "scheduler/kernel/attention.h"
 
-/* What the function has computed: the scores' product of lane l; a row's sum of weights; the
- * weighted values. */
+/* What the function has computed: a row's sum of weights; the weighted values. */
 static const char *computed(Group *g, Expr *e) {
     const SoftmaxSum *a = &g->k->attention->sum;
-    if (e == a->dot.reduce) return "x[l]";
     if (e == a->sum) return "total[row]";
     return e == a->reduce ? "out[iv]" : NULL;
 }
@@ -153,15 +151,26 @@ static void turn_queries(Group *g) {
     const AttentionKernel *k = g->k->attention;
     Fn *f = &g->f;
     fn_line(f, "float q[%lld] __attribute__((aligned(64)));", (long long)(k->size * k->tile));
-    const Scope out = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
-    fn_line(f, "const int64_t im = first + row;");
-    fn_bind(f, e_axis(f->c, k->m), "im");
-    fn_count(f, k->query);
-    fn_hoist(f, k->query, 1, (Axis *const *)&k->along);
-    fn_open(f, "for (int64_t c = 0; c < %lld; c++) {", (long long)k->size);
-    fn_bind(f, e_axis(f->c, k->along), "c");
-    const char *value = fn_expr(f, k->query);
-    fn_line(f, "q[c * %d + row] = %s;", k->tile, value);
+    const Scope out = fn_here(f);
+    const char *by = fn_expr(f, k->factor);
+    if (k->turns) {
+        Axis *axis[2] = {k->m, k->along};
+        Expr *zero[2] = {e_int(f->c, 0), e_int(f->c, 0)}, *flat = flat_of(f->c, k->query);
+        const char *at = fn_expr(f, e_subst(f->c, flat, 2, axis, zero, NULL, NULL));
+        const char *step = fn_expr(f, e_coef(f->c, flat, k->m));
+        fn_line(f, "bx_turn(q, %d, %s + (%s) + first * (%s), %s, rows, %lld, %s);", k->tile,
+                f->tensor(f, k->query->t), at, step, step, (long long)k->size, by);
+    } else {
+        fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
+        fn_line(f, "const int64_t im = first + row;");
+        fn_bind(f, e_axis(f->c, k->m), "im");
+        fn_count(f, k->query);
+        fn_hoist(f, k->query, 1, (Axis *const *)&k->along);
+        fn_open(f, "for (int64_t c = 0; c < %lld; c++) {", (long long)k->size);
+        fn_bind(f, e_axis(f->c, k->along), "c");
+        const char *value = fn_expr(f, k->query);
+        fn_line(f, "q[c * %d + row] = %s * %s;", k->tile, value, by);
+    }
     fn_close(f, out);
     fn_line(f, "for (int64_t c = 0; rows < width && c < %lld; c++)", (long long)k->size);
     fn_line(f, "    for (int64_t row = rows; row < width; row++) q[c * %d + row] = 0;", k->tile);
@@ -172,7 +181,7 @@ static void score_tile(Group *g) {
     const AttentionKernel *k = g->k->attention;
     Fn *f = &g->f;
     Expr *score = k->sum.score;
-    if (score == k->sum.dot.reduce) return;
+    if (score == k->product) return;
     const Scope out = fn_open(f, "for (int64_t j = 0; j < keys; j++) {");
     fn_line(f, "const int64_t ij = j0 + j;");
     fn_line(f, "float *const x = s + j * %d;", k->tile);
@@ -183,6 +192,7 @@ static void score_tile(Group *g) {
     fn_open(f, "for (int64_t l = 0; l < width; l++) {");
     fn_line(f, "const int64_t im = first + (l < rows ? l : rows - 1);");
     fn_bind(f, e_axis(f->c, k->m), "im");
+    fn_bind(f, k->product, "x[l]");
     const char *value = fn_expr(f, score);
     fn_line(f, "x[l] = %s;", value);
     fn_close(f, out);
@@ -256,7 +266,7 @@ static void single_query(Group *g) {
     fn_open(f, "for (int64_t c = 0; c < %lld; c++) {", (long long)k->size);
     fn_bind(f, e_axis(f->c, k->along), "c");
     const char *value = fn_expr(f, k->query);
-    fn_line(f, "q[c] = %s;", value);
+    fn_line(f, "q[c] = %s * %s;", value, fn_expr(f, k->factor));
     fn_end(f);
     f->bound.n = out.bound;
     if (padded > k->size)
@@ -268,7 +278,7 @@ static void score_row(Group *g) {
     const AttentionKernel *k = g->k->attention;
     Fn *f = &g->f;
     Expr *score = k->sum.score;
-    if (score == k->sum.dot.reduce) return;
+    if (score == k->product) return;
     const Scope out = fn_here(f);
     fn_count(f, score);
     fn_hoist(f, score, 1, (Axis *const *)&k->sum.key);
@@ -276,6 +286,7 @@ static void score_row(Group *g) {
     fn_open(f, "for (int64_t l = 0; l < keys; l++) {");
     fn_line(f, "const int64_t ij = j0 + l;");
     fn_bind(f, e_axis(f->c, k->sum.key), "ij");
+    fn_bind(f, k->product, "x[l]");
     const char *value = fn_expr(f, score);
     fn_line(f, "x[l] = %s;", value);
     fn_close(f, out);
