@@ -151,6 +151,32 @@ typedef struct Candidate {
     SoftmaxSum sum;
 } Candidate;
 
+/* Whether a check in q or around it makes sure of e. */
+static bool is_checked(const Seq *q, const Expr *e) {
+    for (; q; q = q->parent)
+        for (int i = 0; i < q->s.n; i++)
+            if (q->s.p[i]->kind == S_CHECK && e_told(q->s.p[i]->check.cond) == e) return true;
+    return false;
+}
+
+static bool is_maximum(void *user, Expr *e) {
+    (void)user;
+    return e->op == E_REDUCE && e->kind == R_MAX && e->naxis == 1;
+}
+
+/* The sum e over as many keys as the softmax in it, if they are only known to be as many by a check:
+ * keys and values that grow in a loop have a size each. */
+static Expr *over_keys(const Inline *u, Expr *e) {
+    Cx *c = u->c;
+    const Expr *most = find_reduction(map_new(c->a), e->a[0], false, is_maximum, NULL);
+    if (!most || e->naxis != 1) return e;
+    Expr *n = e->raxis[0]->extent, *keys = most->raxis[0]->extent;
+    if (n == keys || !is_checked(u->seq, e_eq(c, n, keys))) return e;
+    Axis *key = axis_new(c, keys);
+    Expr *at = e_axis(c, key);
+    return e_reduce(c, R_SUM, 1, &key, e_subst(c, e->a[0], 1, e->raxis, &at, NULL, NULL));
+}
+
 /* Whether a factor is a load of what may be weights: a quotient. */
 static bool may_weigh(const Expr *factor) {
     while (factor->op == E_CAST) factor = factor->a[0];
@@ -168,7 +194,7 @@ static bool is_candidate(void *user, Expr *e) {
         return false;
     k->u->n = 0;
     k->u->failed = false;
-    k->whole = e_subst(k->u->c, e, 0, NULL, NULL, substitute, k->u);
+    k->whole = over_keys(k->u, e_subst(k->u->c, e, 0, NULL, NULL, substitute, k->u));
     return k->u->n > 0 && !k->u->failed && softmax_sum_of(k->u->c, k->whole, &k->sum);
 }
 
