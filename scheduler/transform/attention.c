@@ -189,13 +189,19 @@ static bool may_weigh(const Expr *factor) {
 /* Whether e is a sum over values whose weights lead back to scores. */
 static bool is_candidate(void *user, Expr *e) {
     Candidate *k = user;
-    if (!is_sum_of_products(e) || e->dtype != DT_F32 ||
-        !(may_weigh(e->a[0]->a[0]) || may_weigh(e->a[0]->a[1])))
-        return false;
-    k->u->n = 0;
-    k->u->failed = false;
-    k->whole = over_keys(k->u, e_subst(k->u->c, e, 0, NULL, NULL, substitute, k->u));
-    return k->u->n > 0 && !k->u->failed && softmax_sum_of(k->u->c, k->whole, &k->sum);
+    Inline *u = k->u;
+    if (!is_sum_of_products(e) || e->dtype != DT_F32) return false;
+    for (int i = 0; i < 2; i++) {
+        Expr *factor[2] = {e->a[0]->a[0], e->a[0]->a[1]};
+        if (!may_weigh(factor[i])) continue;
+        u->n = 0;
+        u->failed = false;
+        factor[i] = e_subst(u->c, factor[i], 0, NULL, NULL, substitute, u);
+        Expr *product = e_mul(u->c, factor[0], factor[1]);
+        k->whole = over_keys(u, e_reduce(u->c, R_SUM, e->naxis, e->raxis, product));
+        if (u->n > 0 && !u->failed && softmax_sum_of(u->c, k->whole, &k->sum)) return true;
+    }
+    return false;
 }
 
 /* Whether member number i of s, at statement *at of q, was changed. */

@@ -81,6 +81,8 @@ class Model:
         if self.r.random() < 0.5:
             return self.input(self.some(batch, length, heads, width).transpose(perm), *[("b", what, "", "")[p] for p in perm])
         x = self.input(self.some(batch, length, heads * width), "b", what)
+        if self.r.random() < 0.5:
+            x = self.op("MatMul", x, self.constant((self.some(heads * width, heads * width) * (heads * width) ** -0.5).astype(self.dtype)))
         return self.op("Transpose", self.op("Reshape", x, self.constant(np.array([0, 0, heads, width]))), perm=perm)
 
     def mask(self, s, batch, heads, length, keys):
