@@ -36,7 +36,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
     }
     size_t need = (size_t)n * 2 * sizeof(float) * (mode == 1 ? 100 : 1);
     if (mode == 5) need = (size_t)1 << 41;
-    if (need > k->arena_size) {
+    if (!bk_hold_arena(k, need)) {
         bk_need_arena(k, need);
         return BK_GROW;
     }
@@ -137,8 +137,6 @@ static void test_growth(void **state) {
         case_init(&c, 1, 3);
         assert_int_equal(run(s, &c), 0);
         check_sums(&c);
-        assert_int_equal(braid_model()->stat(s, BRAID_STAT_RESTARTS), 1);
-        assert_int_equal(run(s, &c), 0);
         assert_int_equal(braid_model()->stat(s, BRAID_STAT_RESTARTS), 0);
         case_init(&c, 2, 9);
         assert_int_equal(run(s, &c), 0);
