@@ -412,17 +412,17 @@ static void test_sleep(void **state) {
         assert_int_equal(barriers_of(s, 4), 5); /* the first run is by all */
         for (int i = 0; i < 3; i++) {
             wait_for_sleep(s);
-            s->habit = (bk_habit){.alone = 1e3, .wake = 1e9, .seen = 9};
+            s->habit = (bk_habit){.alone = 1e3, .wake = 1e9, .least = 1e9, .seen = 9};
             assert_int_equal(barriers_of(s, 5), 0);
             assert_true(s->habit.alone > 0 && s->habit.spent > 0);
             wait_for_sleep(s);
-            s->habit = (bk_habit){.alone = 1e9, .wake = 1e3, .seen = 9};
+            s->habit = (bk_habit){.alone = 1e9, .wake = 1e3, .least = 1e3, .seen = 9};
             assert_int_equal(barriers_of(s, 3), 4);
             assert_true(s->habit.wake > 0);
         }
         /* Close calls wake it sooner or later. */
         wait_for_sleep(s);
-        s->habit = (bk_habit){.alone = 1e3, .wake = 2e4, .seen = 9};
+        s->habit = (bk_habit){.alone = 1e3, .wake = 1e9, .least = 2e4, .seen = 9};
         int runs = 0;
         while (runs < 1000000 && barriers_of(s, 2) == 0) {
             s->habit.ended = bk_clock(); /* this thread may have waited for a CPU */
