@@ -46,6 +46,8 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
      "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
 #define ORACLE_PASSES 2
+    {"widen", pass_widen, STAGE_PLAIN, STAGE_PLAIN,
+     "what follows finds products of 16-bit floats as it finds those of float32"},
     {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
      "products of constants are seen best as the model has them"},
     {"linearize", pass_linearize, STAGE_PLAIN, STAGE_PLAIN,

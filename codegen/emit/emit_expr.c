@@ -561,7 +561,11 @@ const char *fn_expr(Fn *f, Expr *e) {
         s = loaded(f, e->dtype,
                    arena_printf(f->a, "%s[%s]", f->tensor(f, e->t), fn_expr(f, flat_of(f->c, e))));
         break;
-    case E_CAST: s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
+    case E_CAST:
+        s = fn_expr(f, e->a[0]);
+        if (e->a[0]->op != E_LOAD || e->a[0]->t->values != e->dtype) /* else it is rounded */
+            s = cast(f, e->dtype, e->a[0]->dtype, s);
+        break;
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:
     case E_GUARD: s = conditional(f, e); break;

@@ -103,13 +103,21 @@ const char *emit_packed(const Emit *em, const Packed *p) {
     return name;
 }
 
-const char *group_weights(Group *g, const char *name) {
+const char *group_weights(Group *g, DType type, const char *name) {
     /* A constant that stands for the name. */
     Emit *em = g->em;
-    Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
+    Tensor *w = tensor_new(em->c, TK_CONST, type, 0, NULL);
     Const *data = NEW(em->a, Const);
-    *data = (Const){.dtype = DT_F32, .count = 1, .data = name};
+    *data = (Const){.dtype = type, .count = 1, .data = name};
     w->data = data;
     map_seti(em->const_name, (uint64_t)(uintptr_t)name, (void *)(uintptr_t)name);
     return g->f.tensor(&g->f, w);
+}
+
+const char *group_packed(Group *g, const Packed *p) {
+    return group_weights(g, p->dtype, emit_packed(g->em, p));
+}
+
+const char *packed_load(const Packed *p) {
+    return p->dtype == DT_F16 ? "bk_loadh" : p->dtype == DT_BF16 ? "bk_loadb" : "bk_loadv";
 }

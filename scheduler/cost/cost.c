@@ -27,8 +27,13 @@ typedef struct WorkCount {
     Work w;
 } WorkCount;
 
+/* Bytes of an element: constants are packed as narrow as their values allow. */
+static double element_bytes(const Tensor *t) {
+    return (double)dtype_size(t->kind == TK_CONST ? tensor_values(t) : t->dtype);
+}
+
 static double bytes_of(const Tensor *t, double unknown) {
-    double n = (double)dtype_size(t->dtype);
+    double n = element_bytes(t);
     for (int i = 0; i < t->rank; i++) n *= value_or(t->dim[i], unknown);
     return n;
 }
@@ -65,7 +70,7 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     switch (e->op) {
     case E_LOAD: {
         /* No more distinct elements than the tensor has, and than are asked for. */
-        double left = bytes_of(e->t, k->unknown), asked = times * (double)dtype_size(e->t->dtype);
+        double left = bytes_of(e->t, k->unknown), asked = times * element_bytes(e->t);
         double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
         if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
         left -= *counted;

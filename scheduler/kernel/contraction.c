@@ -7,8 +7,16 @@
 /* ---- finding --------------------------------------------------------------------------------- */
 static bool take(void *user, Expr *e) {
     Contraction *k = user;
-    k->n += k->n < MAX_PRODUCTS &&
-            (kernel_product(k->g, e, &k->p[k->n]) || kernel_built(k->g, e, &k->p[k->n]));
+    Product *p = &k->p[k->n];
+    if (k->n == MAX_PRODUCTS) return false;
+    /* Factors of 16 bits are converted once for all columns, where the kernel can do that. */
+    const bool plain = kernel_product(k->g, e, p), narrow = plain && !product_plain(&p->sum);
+    Product built;
+    if ((!plain || narrow) && kernel_built(k->g, e, &built)) {
+        *p = built;
+        k->n++;
+    } else
+        k->n += plain;
     return false;
 }
 
@@ -166,13 +174,13 @@ static bool in_loop(const Kernel *g) {
 static void choose_order(Contraction *k) {
     const Kernel *g = k->g;
     bool split = k->v == g->split;
-    int64_t n = axis_size(k->v, -1), grain = 0, floats = 0;
+    int64_t n = axis_size(k->v, -1), grain = 0, bytes = 0;
     if (split && !e_is_int(g->grain, &grain)) grain = 1;
     k->own = split && !k->npanel;
     k->whole = n >= 0 && n % k->vt == 0 && grain % k->vt == 0 && !(split && g->s->op.inner);
     for (int j = 0; j < k->n && !k->whole; j++) k->tails |= !k->p[j].packed || k->p[j].both;
-    for (int i = 0; i < k->npanel; i++) floats += k->panel[i].stride;
-    if (floats * 4 >= TURN * g->p->schedule->device->level[LEVEL_LANE].bytes) {
+    for (int i = 0; i < k->npanel; i++) bytes += panel_bytes(&k->panel[i]);
+    if (bytes >= TURN * g->p->schedule->device->level[LEVEL_LANE].bytes) {
         k->turn_calls = in_loop(g);
         k->turn_blocks = k->m;
     }

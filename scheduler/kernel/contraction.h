@@ -24,9 +24,9 @@
 typedef struct Panel {
     int set, n;           /* different operands of its products */
     int lead;             /* index of the first product */
-    int64_t tile, stride; /* floats of one tile, of all tiles */
+    int64_t tile, stride; /* elements of one tile, of all tiles */
     Expr *at;             /* which strides the symbol and the outer axes choose */
-    int ahead;            /* floats between what is read and what is fetched; 0: nothing is */
+    int ahead;            /* elements between what is read and what is fetched; 0: nothing is */
     int lines; /* of the next tile, fetched in each step of more than one row; 0: none are */
     const Packed *packed;
 } Panel;
@@ -77,6 +77,10 @@ typedef struct Contraction {
 bool kernel_contraction(Kernel *k, int64_t streamed);
 /* Bytes of constant factors that a run of the program reads. */
 int64_t contraction_streamed(const Program *p);
+
+static inline int64_t panel_bytes(const Panel *q) {
+    return q->stride * (int64_t)dtype_size(q->packed->dtype);
+}
 
 /* ---- contraction_operand.c ------------------------------------------------------------------- */
 /* Sets the operands that the kernel computes, and job. Requires axes and sets. */

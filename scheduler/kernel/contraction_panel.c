@@ -6,7 +6,7 @@
 #include "scheduler/kernel/contraction.h"
 #include "utask/walk.h"
 
-#define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
+#define AHEAD 1024 /* elements between what is read and what is fetched from the outer caches */
 #define SHORT 32   /* steps of a sum that leave no time to fetch anything */
 
 /* What has so many bytes is not expected to be near when it is wanted. */
@@ -45,7 +45,9 @@ static void add_source(const Contraction *k, const Product *p, Packed *q) {
 /* a and b read their operands at equal symbols and outer axes. */
 static bool same_panel(const Contraction *k, const Product *a, const Product *b) {
     const Kernel *g = k->g;
-    if (a->set != b->set || a->sym != b->sym) return false;
+    if (a->set != b->set || a->sym != b->sym ||
+        tensor_values(a->vec->t) != tensor_values(b->vec->t))
+        return false;
     for (int i = 0; i < g->naxis; i++) {
         Axis *x = g->axis[i];
         if (x != k->v && e_uses_axis(a->vec_flat, x) != e_uses_axis(b->vec_flat, x)) return false;
@@ -62,7 +64,7 @@ static void pack(Contraction *k, int panel) {
                    .ninner = 1,
                    .line = k->vt,
                    .limit = axis_size(k->v, 0),
-                   .dtype = DT_F32};
+                   .dtype = tensor_values(lead->vec->t)};
     for (int j = 0; j < k->n; j++)
         if (k->p[j].packed && k->p[j].panel == panel && k->p[j].place == like.nsource)
             add_source(k, &k->p[j], &like); /* others have the same */
@@ -89,7 +91,7 @@ static bool add_bytes(void *user, Expr *e) {
     for (int i = 0; i < 2 && product_of(e, &p); i++) {
         const Tensor *t = p.load[i] ? p.load[i]->t : NULL;
         if (!t || t->kind != TK_CONST || !map_add(k->tensors, (uint64_t)t->id + 1)) continue;
-        k->bytes += t->data->count * (int64_t)dtype_size(t->dtype);
+        k->bytes += t->data->count * (int64_t)dtype_size(tensor_values(t));
     }
     return false;
 }
@@ -114,16 +116,16 @@ static void choose_ahead(Contraction *k, int64_t streamed) {
     const Kernel *g = k->g;
     const Schedule *plan = g->p->schedule;
     const int units = g->split == k->v ? plan->units : 1;
-    int64_t floats = 0;
+    int64_t all = 0;
     Way way[COUNT(some) + 1];
     int n = 1, ahead = 0;
     for (int i = 0; i < k->npanel; i++) {
         Panel *q = &k->panel[i];
-        int64_t bytes = q->stride * 4 > streamed ? q->stride * 4 : streamed;
-        floats += q->stride;
+        int64_t own = panel_bytes(q), bytes = own > streamed ? own : streamed;
+        all += own;
         if (bytes / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4) q->ahead = ahead = AHEAD;
     }
-    if (floats * 4 < far_bytes(k)) return;
+    if (all < far_bytes(k)) return;
     double ns = cost_group_ns(g->p, g->s, g->split ? plan->units : 1);
     way[0] = (Way){ahead, ns};
     for (size_t i = 0; i < COUNT(some); i++)
@@ -139,7 +141,8 @@ static void choose_lines(Contraction *k) {
     k->few = axis_size(k->m, 0) > 0 ? 0 : 2 * k->mr;
     for (int i = 0; i < k->npanel; i++) {
         Panel *q = &k->panel[i];
-        int64_t step = (int64_t)q->n * k->vt * 4 / CACHE_LINE; /* lines that a step reads */
+        int64_t line = CACHE_LINE / (int64_t)dtype_size(q->packed->dtype),
+                step = (q->n * k->vt + line - 1) / line; /* lines that a step reads */
         if (q->ahead) q->lines = (int)((step + blocks - 1) / blocks);
     }
 }

@@ -171,7 +171,7 @@ static const Packed *pack(const Convolution *k, const ConvSum *s) {
                 .line = k->g->lanes,
                 .tile = 0,
                 .limit = k->nlane,
-                .dtype = DT_F32};
+                .dtype = tensor_values(t)};
     PackSource *q = &p.source[0];
     *q = (PackSource){.data = t->data, .base = s->base};
     p.extent[0] = conv_vectors(k);

@@ -4,6 +4,7 @@
  * hang on, what a loop begins with in front of its body. Of a group: what it has packed, then what
  * its function reads as it is, where loops leave out what does not depend on them. */
 #include "scheduler/plan/weights.h"
+#include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
@@ -13,6 +14,7 @@
 
 typedef struct Walk {
     Cx *c;
+    bool words; /* packed constants are read as words of 32 bits, whatever is in them */
     Weights *w;
     const Kernel *k; /* whose expressions are read; NULL: uniform ones */
     Map *seen;       /* expressions */
@@ -41,11 +43,12 @@ static void add_tensor(Walk *k, const Tensor *t) {
 }
 
 static void add_packed(Walk *k, const Packed *p) {
-    add(k, p,
-        (WeightArray){.what = p->what,
-                      .packed = p,
-                      .dtype = DT_F32,
-                      .count = p->count * (int64_t)dtype_size(p->dtype) / 4});
+    WeightArray x = {.what = p->what, .packed = p, .dtype = p->dtype, .count = p->count};
+    if (k->words) {
+        x.dtype = DT_F32;
+        x.count = p->count * (int64_t)dtype_size(p->dtype) / 4;
+    }
+    add(k, p, x);
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
@@ -198,7 +201,9 @@ void pass_weights(Program *p) {
     Arena *a = p->cx->a;
     p->weights = NEW(a, Weights);
     p->weights->number = map_new(a);
-    Walk k = {.c = p->cx, .w = p->weights};
+    Walk k = {.c = p->cx,
+              .words = device_is_gpu(p->schedule->device),
+              .w = p->weights};
     walk(&k, p->top);
     for (int i = 0; i < p->nout; i++) {
         read_uniform(&k, p->out[i].has);

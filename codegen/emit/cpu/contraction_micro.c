@@ -83,10 +83,11 @@ static void parameters(Micro *u) {
     }
     for (int i = 0, n = 0; i < k->npanel; i++) {
         if (k->panel[i].set != u->set) continue;
-        sb_printf(p, ", const float *restrict w%d", n);
+        const char *type = c_store(k->panel[i].packed->dtype);
+        sb_printf(p, ", const %s *restrict w%d", type, n);
         sb_printf(a, ", w%d", i);
         if (u->rows > 1 && k->panel[i].lines) {
-            sb_printf(p, ", const float *restrict f%d, int64_t by%d", n, n);
+            sb_printf(p, ", const %s *restrict f%d, int64_t by%d", type, n, n);
             sb_printf(a, ", next%d, by%d", i, i);
         }
         u->panel_of[i] = n++;
@@ -111,9 +112,9 @@ static void parameters(Micro *u) {
     }
 }
 
-/* Loads vector v of the tile from `at`; `ends`: memory ends with the domain. */
-static void load_vector(Micro *u, int in, const char *name, const char *at, int v, bool ends) {
-    if (u->tail && ends)
+/* Loads vector v of the tile from `at`, which ends with the domain. */
+static void load_vector(Micro *u, int in, const char *name, const char *at, int v) {
+    if (u->tail)
         sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadn(%s, lanes - %d);\n", in, "", name, at,
                   v * u->g->k->lanes);
     else
@@ -128,10 +129,13 @@ static void vectors(Micro *u, int in) {
         const Product *q = u->q[j];
         const char *off = q->packed ? "" : along(u, q->vec_flat);
         for (int v = 0; v < k->nv; v++) {
-            const char *at = q->packed ? arena_printf(a, "w%d + %d", u->panel_of[q->panel],
-                                                      (q->place * k->nv + v) * vec)
-                                       : arena_printf(a, "b%d%s + %d", j, off, v * vec);
-            load_vector(u, in, arena_printf(a, "v%d_%d", j, v), at, v, !q->packed);
+            const char *name = arena_printf(a, "v%d_%d", j, v);
+            if (q->packed)
+                sb_printf(&u->body, "%*sconst bk_vf %s = %s(w%d + %d);\n", in, "", name,
+                          packed_load(k->panel[q->panel].packed), u->panel_of[q->panel],
+                          (q->place * k->nv + v) * vec);
+            else
+                load_vector(u, in, name, arena_printf(a, "b%d%s + %d", j, off, v * vec), v);
         }
     }
 }
@@ -144,9 +148,9 @@ static void panels(Micro *u, int in) {
         const Panel *q = &k->panel[i];
         const int n = u->panel_of[i];
         if (q->set != u->set) continue;
-        for (int v = 0; u->rows == 1 && q->ahead && v < q->n * k->nv; v++)
-            sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", n,
-                      q->ahead + v * u->g->k->lanes);
+        const int line = CACHE_LINE / (int)dtype_size(q->packed->dtype);
+        for (int at = 0; u->rows == 1 && q->ahead && at < q->n * k->vt; at += line)
+            sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", n, q->ahead + at);
         for (int line = 0; u->rows > 1 && line < q->lines; line++)
             sb_printf(b, "%*s__builtin_prefetch(f%d, 0, 2);\n%*sf%d += by%d;\n", in, "", n, in, "",
                       n, n);
@@ -171,7 +175,7 @@ static void multiply_both(Micro *u, int in, int s, int m, const char *at) {
     Arena *a = u->g->em->a;
     for (int v = 0; v < u->k->nv; v++) {
         const char *x = arena_printf(a, "x%d_%d_%d", s, m, v);
-        load_vector(u, in, x, arena_printf(a, "a%d%s + %d", s, at, v * u->g->k->lanes), v, true);
+        load_vector(u, in, x, arena_printf(a, "a%d%s + %d", s, at, v * u->g->k->lanes), v);
         for (int j = 0; j < u->nq; j++)
             if (u->sca_of[j] == s)
                 sb_printf(&u->body, "%*sc%d_%d_%d += v%d_%d * %s;\n", in, "", j, m, v, j, v, x);
