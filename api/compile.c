@@ -48,6 +48,8 @@ static const Pass passes[] = {
 #define ORACLE_PASSES 2
     {"widen", pass_widen, STAGE_PLAIN, STAGE_PLAIN,
      "what follows finds products of 16-bit floats as it finds those of float32"},
+    {"codes", pass_codes, STAGE_PLAIN, STAGE_PLAIN,
+     "while a factor's dimensions are those that it was computed with"},
     {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
      "products of constants are seen best as the model has them"},
     {"linearize", pass_linearize, STAGE_PLAIN, STAGE_PLAIN,

@@ -18,6 +18,10 @@ void pass_split_sum(Program *p);
  * as float32, where nobody else sees them, and 16-bit factors of products become float32. */
 void pass_widen(Program *p);
 
+/* Requires single-tensor OPs. On processors with vectors, sets Tensor.coded of factors that are
+ * numbers of few bits. */
+void pass_codes(Program *p);
+
 /* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
  * loads of a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);

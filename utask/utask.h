@@ -50,6 +50,9 @@ struct Tensor {
     Tensor *base;
     struct Grow *grow; /* a growing buffer, shared with other values of a loop, or NULL */
     const Const *data; /* TK_CONST */
+    Expr *folded;      /* TK_CONST: what lowering computed it from, over axis[]; or NULL */
+    /* TK_CONST: how kernels may store it in fewer bits (utask/coded.h); or NULL */
+    const struct Coded *coded;
     Expr **elem;       /* uniform values of all elements in row-major order, or NULL */
     int index;         /* TK_INPUT */
     Seq *seq;          /* where it is defined */

@@ -58,11 +58,28 @@ static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *
     while (to < end) put(p, data, to++, 0);
 }
 
+/* Of a source of codes: the words of its line at idx. */
+static void fill_codes(const Packed *p, const PackSource *s, const int64_t *idx, uint32_t *to) {
+    const int last = p->nouter + p->ninner - 1;
+    const uint8_t *from = s->data->data;
+    int64_t at = place_of(p, s, idx), left = p->limit - idx[p->tile] * p->extent[last];
+    int64_t n = 32 / p->bits, behind = p->steps - idx[p->nouter - 1] * n;
+    if (n > behind) n = behind;
+    for (int64_t l = 0; l < p->line; l++, at += s->stride[last]) {
+        to[l] = 0;
+        for (int64_t i = 0; i < n && l < left; i++)
+            to[l] |= (uint32_t)from[at + i * s->step] << (i * p->bits);
+    }
+}
+
 static void fill(const Packed *p, void *data) {
     int64_t idx[PACK_DIMS] = {0};
     for (int64_t to = 0; to < p->count; advance(p, 0, p->nouter, idx))
         for (int i = 0; i < p->nsource; i++, to += p->line)
-            fill_line(p, &p->source[i], idx, data, to);
+            if (p->bits)
+                fill_codes(p, &p->source[i], idx, (uint32_t *)data + to);
+            else
+                fill_line(p, &p->source[i], idx, data, to);
 }
 
 /* Transformed weights G g G' with G 4 x 3. The first two dimensions of p are those of the result;

@@ -1,6 +1,7 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "utask/coded.h"
 #include "utask/product.h"
 
 #include <math.h>
@@ -29,6 +30,7 @@ typedef struct WorkCount {
 
 /* Bytes of an element: constants are packed as narrow as their values allow. */
 static double element_bytes(const Tensor *t) {
+    if (t->coded) return t->coded->bits / 8.0 + 4.0 / (double)t->coded->block;
     return (double)dtype_size(t->kind == TK_CONST ? tensor_values(t) : t->dtype);
 }
 

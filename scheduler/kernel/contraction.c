@@ -36,6 +36,15 @@ static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
     return true;
 }
 
+/* Whether the packed operand can stay in codes. */
+static bool stays_coded(const Product *p) {
+    const Coded *k = p->vec->t->coded;
+    const Expr *sum = p->sum.reduce;
+    if (!k || !p->packed || p->both || p->vec->kind || sum->naxis != 1) return false;
+    const Expr *at = p->vec->a[k->dim];
+    return at->op == E_AXIS && at->axis == sum->raxis[0];
+}
+
 /* Sets up p for vector axis v; false: it cannot. */
 static bool orient(const Contraction *k, Product *p, Axis *v) {
     Cx *c = k->g->c;
@@ -98,8 +107,11 @@ static bool choose_lanes(Contraction *k) {
     if (best < 0) return false;
     k->v = g->axis[best];
     int n = 0;
-    for (int j = 0; j < k->n; j++)
-        if (orient(k, &k->p[j], k->v)) k->p[n++] = k->p[j];
+    for (int j = 0; j < k->n; j++) {
+        if (!orient(k, &k->p[j], k->v)) continue;
+        k->p[j].coded = stays_coded(&k->p[j]) ? k->p[j].vec->t->coded : NULL;
+        k->p[n++] = k->p[j];
+    }
     k->n = n;
     return true;
 }
@@ -121,6 +133,10 @@ static void choose_rows(Contraction *k) {
     }
 }
 
+static bool like_codes(const Coded *a, const Coded *b) {
+    return a && b ? a->bits == b->bits && a->block == b->block : a == b;
+}
+
 /* Sets: products over equal reduction axes run in one loop; not so many that few rows share a
  * vector, and then in each set about as many. */
 static void choose_sets(Contraction *k) {
@@ -137,7 +153,7 @@ static void choose_sets(Contraction *k) {
             int members = 0;
             for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
             if (members == most) continue;
-            if (k->dot[p->set] == p->dot &&
+            if (k->dot[p->set] == p->dot && like_codes(k->coded[p->set], p->coded) &&
                 product_share_axes(k->g->c, p, k->nraxis[p->set], k->raxis[p->set]))
                 break;
         }
@@ -147,6 +163,7 @@ static void choose_sets(Contraction *k) {
             break;
         }
         k->dot[k->nset] = p->dot;
+        k->coded[k->nset] = p->coded;
         k->raxis[k->nset] = reduce_order(k->g->a, p->sum.reduce);
         k->nraxis[k->nset++] = p->sum.reduce->naxis;
     }

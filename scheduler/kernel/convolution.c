@@ -16,7 +16,7 @@ static bool read_packed(const Convolution *k, ConvSum *s) {
     const Kernel *g = k->g;
     Expr *rest;
     int64_t along[MAX_RANK];
-    if (s->vec->t->kind != TK_CONST) return false;
+    if (s->vec->t->kind != TK_CONST || s->vec->t->coded) return false; /* codes stay codes */
     if (!e_strides(g->c, s->vec_flat, g->naxis, g->axis, along, &rest)) return false;
     for (int i = 0; i < g->naxis - 1; i++)
         if (along[i]) return false;

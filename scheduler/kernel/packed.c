@@ -4,8 +4,8 @@
 /* All that tells one array from another. */
 static char *key_of(Arena *a, const Packed *p) {
     Sb s = {.a = a};
-    sb_printf(&s, "%d %d %d %lld %d %lld", p->dtype, p->ten_bits, p->winograd, (long long)p->line,
-              p->tile, (long long)p->limit);
+    sb_printf(&s, "%d %d %d %d %lld %d %lld", p->dtype, p->bits, p->ten_bits, p->winograd,
+              (long long)p->line, p->tile, (long long)p->limit);
     for (int d = 0; d < p->nouter + p->ninner; d++)
         sb_printf(&s, "%s%lld", d == p->nouter ? " | " : " ", (long long)p->extent[d]);
     for (int i = 0; i < p->nsource; i++) {

@@ -104,7 +104,10 @@ static void read_sum(Walk *k, const Expr *sum, Expr *vec, Expr *sca) {
 }
 
 static void contraction(Walk *k, const Contraction *x) {
-    for (int i = 0; i < x->npanel; i++) add_packed(k, x->panel[i].packed);
+    for (int i = 0; i < x->npanel; i++) {
+        add_packed(k, x->panel[i].packed);
+        if (x->panel[i].scales) add_packed(k, x->panel[i].scales);
+    }
     for (int j = 0; j < x->n; j++)
         read_sum(k, x->p[j].sum.reduce, x->p[j].packed ? NULL : x->p[j].vec, x->p[j].sca);
 }

@@ -126,6 +126,10 @@ static void panel_pointers(Group *g, const Contraction *k, const char *back) {
         fn_line(f, "const %s *const w%d = %s + (%s) * %lld + tile * %lld;",
                 c_store(q->packed->dtype), i, weights, fn_expr(f, q->at), (long long)q->stride,
                 (long long)q->tile);
+        if (!q->scales) continue;
+        fn_line(f, "const float *const q%d = %s + ((%s) * %lld + tile) * %lld;", i,
+                group_packed(g, q->scales), fn_expr(f, q->at), (long long)(q->stride / q->tile),
+                (long long)q->scale_tile);
     }
     for (int i = 0; i < k->npanel; i++) {
         long long tile = k->panel[i].tile;
