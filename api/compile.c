@@ -46,6 +46,8 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
      "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
 #define ORACLE_PASSES 2
+    {"positions", pass_positions, STAGE_PLAIN, STAGE_PLAIN,
+     "what follows sees where values change; products are seen best as the model has them"},
     {"widen", pass_widen, STAGE_PLAIN, STAGE_PLAIN,
      "what follows finds products of 16-bit floats as it finds those of float32"},
     {"codes", pass_codes, STAGE_PLAIN, STAGE_PLAIN,
@@ -73,6 +75,9 @@ static const Pass passes[] = {
     {"hoist", pass_hoist, STAGE_PLAIN, STAGE_PLAIN,
      "leaves loops with what depends on the iteration before alone"},
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what has left its loop"},
+    {"sink", pass_sink, STAGE_PLAIN, STAGE_PLAIN,
+     "after what leaves loops has left them, before loops are weighed by their bodies"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what is computed in a loop now"},
     {"wavefront", pass_wavefront, STAGE_PLAIN, STAGE_PLAIN,
      "of loops as they are in the end, before they make several iterations at once"},
     {"unroll", pass_unroll, STAGE_PLAIN, STAGE_PLAIN, "fusion makes a chain of the copies"},
