@@ -34,6 +34,12 @@ static double element_bytes(const Tensor *t) {
     return (double)dtype_size(t->kind == TK_CONST ? tensor_values(t) : t->dtype);
 }
 
+/* Operations, as those of products are counted, that make a number of what is packed narrower. */
+static double opening(const Tensor *t) {
+    if (t->kind != TK_CONST) return 0;
+    return t->coded ? 3 : t->values ? 2 : 0;
+}
+
 static double bytes_of(const Tensor *t, double unknown) {
     double n = element_bytes(t);
     for (int i = 0; i < t->rank; i++) n *= value_or(t->dim[i], unknown);
@@ -76,8 +82,10 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
         double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
         if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
         left -= *counted;
-        *counted += left < asked ? left : asked;
-        k->w.read += left < asked ? left : asked;
+        asked = left < asked ? left : asked;
+        *counted += asked;
+        k->w.read += asked;
+        k->w.flops += opening(e->t) * asked / element_bytes(e->t);
         if (k->rows) return;
         break;
     }

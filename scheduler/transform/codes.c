@@ -14,17 +14,6 @@ typedef struct Codes {
     Map *seen; /* tensors */
 } Codes;
 
-/* The dimension of e's tensor along which the sum over r runs; -1: it is not one alone. */
-static int summed_dim(const Expr *e, const Axis *r) {
-    int dim = -1;
-    for (int d = 0; d < e->n; d++) {
-        if (!e_uses_axis(e->a[d], r)) continue;
-        if (dim >= 0 || e->a[d]->op != E_AXIS || r->extent != e->t->dim[d]) return -1;
-        dim = d;
-    }
-    return dim;
-}
-
 static bool factors(void *user, Expr *e) {
     Codes *k = user;
     SumProduct p;
@@ -32,7 +21,7 @@ static bool factors(void *user, Expr *e) {
     for (int i = 0; i < 2; i++) {
         const Expr *x = p.load[i];
         if (!x || x != p.factor[i] || x->kind || x->t->kind != TK_CONST || !x->t->folded) continue;
-        int dim = summed_dim(x, e->raxis[0]);
+        int dim = product_dim(x, e->raxis[0]);
         if (dim >= 0 && map_add(k->seen, (uint64_t)x->t->id + 1))
             x->t->coded = coded_find(k->c, x->t, dim);
     }
