@@ -18,6 +18,17 @@ void pass_positions(Program *p);
  * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
 
+/* Requires single-tensor OPs. On processors with vectors, values of 16-bit floats are kept in memory
+ * as float32, where nobody else sees them, and 16-bit factors of products become float32. */
+void pass_widen(Program *p);
+
+/* Requires single-tensor OPs. On processors with vectors, sets Tensor.coded of factors that are
+ * numbers of few bits. */
+void pass_codes(Program *p);
+
+/* Requires single-tensor OPs. Rounds float32 factors to Schedule.weights, where that pays. */
+void pass_narrow(Program *p);
+
 /* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
  * loads of a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);

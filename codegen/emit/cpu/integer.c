@@ -353,13 +353,13 @@ void group_integer(Group *g) {
         const IntegerSum *s = &k->s[i];
         fn_line(f, "int32_t g%d[%d] __attribute__((aligned(64)));", i, k->rows * k->vt);
         fn_line(f, "const int8_t *const all%d = (const int8_t *)%s;", i,
-                group_weights(g, emit_packed(em, s->packed)));
+                group_packed(g, s->packed));
         if (!s->channels || s->x_zero)
             fn_line(f, "const uint32_t *const sums%d = (const uint32_t *)%s;", i,
-                    group_weights(g, emit_packed(em, s->sums)));
+                    group_packed(g, s->sums));
         if (s->zeros)
             fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s;", i,
-                    group_weights(g, emit_packed(em, s->zeros)));
+                    group_packed(g, s->zeros));
     }
     for (int i = 0; i < g->k->n; i++)
         if (k->across >> i & 1)
