@@ -9,6 +9,7 @@
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
 #include "utask/extern.h"
@@ -25,6 +26,7 @@ static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_CONTRACTION] = "contraction",
                                                       [KERNEL_CONVOLUTION] = "convolution",
                                                       [KERNEL_WINOGRAD] = "winograd",
+                                                      [KERNEL_INTEGER] = "integer",
                                                       [KERNEL_DOTS] = "dots",
                                                       [KERNEL_THREADS] = "threads"};
 
@@ -166,6 +168,10 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_WINOGRAD:
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld tiles\"", k->winograd->k.rows,
                   k->winograd->k.nv, k->lanes, (long long)k->winograd->tiles);
+        break;
+    case KERNEL_INTEGER:
+        sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld positions\"", k->integer->rows,
+                  k->integer->nv, k->lanes, (long long)k->integer->block);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,

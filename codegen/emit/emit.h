@@ -177,6 +177,7 @@ void group_loops(Group *g);
 void group_contraction(Group *g);
 void group_convolution(Group *g);
 void group_winograd(Group *g);
+void group_integer(Group *g);
 void group_lanes(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);

@@ -7,6 +7,7 @@
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/cost/decide.h"
@@ -107,7 +108,8 @@ static void choose(void *user, Stmt *s) {
     }
     const bool vectors = k->lanes > 1;
     if (vectors &&
-        (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
+        (kernel_integer(k) || kernel_winograd(k) || kernel_convolution(k) ||
+         kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
     if (vectors)

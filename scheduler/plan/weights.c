@@ -7,6 +7,7 @@
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
@@ -111,6 +112,16 @@ static void convolution(Walk *k, const Convolution *x) {
     for (int i = 0; i < x->n; i++) read_sum(k, x->s[i].reduce, NULL, x->s[i].sca);
 }
 
+static void integer(Walk *k, const Integer *x) {
+    for (int i = 0; i < x->n; i++) {
+        const IntegerSum *s = &x->s[i];
+        add_packed(k, s->packed);
+        add_packed(k, s->sums);
+        if (s->zeros) add_packed(k, s->zeros);
+        read_sum(k, s->reduce, s->x_zero, s->x);
+    }
+}
+
 static void dots(Walk *k, const DotsKernel *x) {
     for (int i = 0; i < x->npart; i++)
         if (x->part[i].packed) add_packed(k, x->part[i].weights);
@@ -135,6 +146,7 @@ static void group(Walk *k, const Stmt *s) {
     case KERNEL_CONTRACTION: contraction(k, g->contraction); break;
     case KERNEL_CONVOLUTION: convolution(k, g->convolution); break;
     case KERNEL_WINOGRAD: convolution(k, &g->winograd->k); break;
+    case KERNEL_INTEGER: integer(k, g->integer); break;
     case KERNEL_DOTS: dots(k, g->dots); break;
     default: break;
     }

@@ -144,10 +144,12 @@ static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
     SumProduct p;
     Axis *columns;
     int built = -1;
-    if (product_of(e, &p) && !s->lazy && !index && s->nextent == e->naxis)
+    const bool bytes = product_of_bytes(e, &p);
+    if (!bytes && product_of(e, &p) && !s->lazy && !index && s->nextent == e->naxis)
         built = product_built(c, &p, s->user->rank, s->user->axis, &columns);
     for (int i = 0; i < 2; i++) {
         Expr *x = p.factor[i];
+        if (bytes) x = p.load[i];
         const bool direct = x->op == E_LOAD && x->t == s->t, inside = i == built && !direct;
         s->operands += direct;
         s->built += direct && i == built && by_axes(x);
@@ -157,6 +159,7 @@ static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
         }
         s->inside += inside;
         site_walk(s, x, conditional, true, index);
+        if (bytes && p.zero[i]) site_walk(s, p.zero[i], conditional, false, index);
         s->inside -= inside;
         s->domain = domain;
     }
@@ -184,7 +187,7 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     if (e->op == E_REDUCE) {
         for (int i = 0; i < e->naxis && s->nextent < (int)COUNT(s->extent); i++)
             s->extent[s->nextent++] = e->raxis[i]->extent;
-        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
+        if (is_fast_product(e)) {
             product_walk(s, e, conditional, index);
             s->nextent = up;
             return;

@@ -62,7 +62,7 @@ static int constant_axis(const Tensor *t, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return 0;
     if (e->op == E_REDUCE) {
         SumProduct p;
-        if (!product_of(e, &p) || !product_plain(&p)) return 0;
+        if (!product_of_bytes(e, &p) && (!product_of(e, &p) || !product_plain(&p))) return 0;
         bool constant = p.load[0]->t->kind == TK_CONST;
         if (constant == (p.load[1]->t->kind == TK_CONST)) return 0;
         for (int d = t->rank - 1; d >= 0; d--)

@@ -19,6 +19,7 @@ const Target cpu_target = {
               [KERNEL_LANES] = group_lanes,
               [KERNEL_CONTRACTION] = group_contraction,
               [KERNEL_CONVOLUTION] = group_convolution,
+              [KERNEL_INTEGER] = group_integer,
               [KERNEL_WINOGRAD] = group_winograd},
     .recursion = emit_functions,
     .program = put_program,
