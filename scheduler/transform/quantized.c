@@ -18,7 +18,6 @@
 #include "utask/walk.h"
 
 #define DISTANCE 255 /* the largest one of a code and its zero point */
-#define FASTER 4     /* products of bytes in the time of one of floats */
 
 /* A value told by its code: scale * float(code - zero), or code - zero in int32. */
 typedef struct Form {
@@ -36,6 +35,7 @@ typedef struct Quantized {
                 */
     Tensor *t; /* at hand */
     Expr *by;  /* what a sum becomes */
+    bool floats; /* sums of floats become sums of integers */
 } Quantized;
 
 static bool form_of(Quantized *k, Expr *e, Form *f);
@@ -255,6 +255,7 @@ static bool is_integer_sum(void *user, Expr *r) {
     most = axes_size(r->naxis, r->raxis, -1);
     if (!constant || most > INT32_MAX / (DISTANCE * DISTANCE)) return false;
     k->by = e_mul(c, e_cast(c, DT_F32, k->by), e_mul(c, f[0].scale, f[1].scale));
+    k->floats = true;
     return true;
 }
 
@@ -262,15 +263,18 @@ static void find_sums(Quantized *k, Stmt *s) {
     const Schedule *plan = k->p->schedule;
     Tensor *t = k->t;
     Expr *from, *body = t->body;
+    k->floats = false;
     while ((from = find_reduction(map_new(k->c->a), body, false, is_integer_sum, k)))
         body = e_replace(k->c, body, from, k->by);
     if (body == t->body) return;
-    const double flops = cost_work(k->c, s, COST_UNKNOWN).flops;
+    /* Sums of integers as the model has them are only told in another way. */
     const double ns = cost_group_ns(k->p, s, 1);
-    if (flops && (plan->lanes <= 1 || device_is_gpu(plan->device))) return;
-    if (!flops ||
-        decide(k->p, X_QUANTIZED, s, ns, ns - flops / plan->device->gflops * (1 - 1.0 / FASTER)))
-        t->body = body;
+    Expr *plain = t->body;
+    t->body = body;
+    if (!k->floats) return;
+    if (plan->lanes <= 1 || device_is_gpu(plan->device) ||
+        !decide(k->p, X_QUANTIZED, s, ns, cost_group_ns(k->p, s, 1)))
+        t->body = plain;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
