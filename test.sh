@@ -111,6 +111,7 @@ synchronization() {
     "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on "$small"/{dagrnn,dagrnn_random,syntax}
     "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on --each-barrier "$small"/{rae,treelstm,treelstm_children}
     "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list) --full --out "$full"
+    "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list-many) --batch 64 --full --out "$full/64"
     "$PYTHON" tests/plan/structure.py --braid $BRAID "$full"
     "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
     rm -rf "$full"
@@ -359,6 +360,7 @@ step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
 step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --braid $BRAID
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
+step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step models models
 step plain plain
 step exports exports

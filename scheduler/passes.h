@@ -18,6 +18,10 @@ void pass_quantized(Program *p);
 /* Requires single-tensor OPs. What is made of constants alone becomes a constant. */
 void pass_constants(Program *p);
 
+/* Constants that are functions of their position become expressions; those that products multiply
+ * by stay. */
+void pass_positions(Program *p);
+
 /* Requires single-tensor OPs. Products with a concatenation become sums of products with its
  * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
@@ -48,6 +52,11 @@ void pass_reuse(Program *p);
  * carried are computed for all iterations before it (all input projections of a recurrent loop
  * become one product). The body then loads its part. */
 void pass_hoist(Program *p);
+
+/* Requires single-tensor OPs. Values of all iterations that are computed before a counted loop, of
+ * which each iteration reads its own part once, are computed there; what has no use left is left to
+ * pass_dead_code. */
+void pass_sink(Program *p);
 
 /* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads
  * what an earlier one made in the same iteration, become one loop, on a diagonal or without. */

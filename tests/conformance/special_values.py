@@ -266,6 +266,10 @@ def elementwise(m):
     m.add("IsInf", ["x"], np.isposinf(x), detect_negative=0)
     m.add("IsInf", ["x"], np.isneginf(x), detect_positive=0)
     m.add("Cast", ["x"], x != 0, to=9)
+    if m.np == np.float32:
+        for kind, zero in ((np.uint8, 3), (np.int8, -3), (np.uint16, 9), (np.int16, -9)):
+            scaled = np.clip(np.rint(x / t(.125)) + zero, np.iinfo(kind).min, np.iinfo(kind).max)
+            m.add("QuantizeLinear", ["x", t(.125), kind(zero)], np.where(np.isnan(x), 0, scaled).astype(kind))
     m.add("NonZero", ["x"], np.stack(np.nonzero(x)).astype(np.int64))
     for name, (k, number) in TYPES.items():
         if k != m.np:
