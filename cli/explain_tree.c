@@ -23,6 +23,8 @@ static const char *const kind_name[S_COUNT] = {
 static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_LOOPS] = "loops",
                                                       [KERNEL_LANES] = "lanes",
+                                                      [KERNEL_WINDOW] = "window",
+                                                      [KERNEL_TRANSPOSE] = "transpose",
                                                       [KERNEL_CONTRACTION] = "contraction",
                                                       [KERNEL_CONVOLUTION] = "convolution",
                                                       [KERNEL_WINOGRAD] = "winograd",

@@ -5,7 +5,6 @@
  * (fn_open, fn_close). Conditional operands are emitted inside the condition, so that an untaken
  * load never happens. */
 #include "codegen/emit/emit.h"
-#include <math.h>
 #include <stdlib.h>
 
 /* ---- types and constants --------------------------------------------------------------------- */
@@ -255,18 +254,25 @@ static const char *cast(Fn *f, DType t, DType s, const char *x) {
     return arena_printf(a, "((%s)%s)", c_type(t), x);
 }
 
-/* e, an integer of few bits, is a number that was clamped before; NULL: another conversion. Without
- * the functions for minimum, maximum and conversion, loops over it vectorize in a few operations. */
-static const char *clamped(Fn *f, Expr *e) {
-    Expr *low = e->a[0]->op == E_MIN ? e->a[0]->a[0] : e;
-    if (dtype_size(e->dtype) > 2 || !dtype_is_int(e->dtype) || low->op != E_MAX) return NULL;
-    const Expr *lo = low->a[1], *hi = e->a[0]->a[1];
-    if (low->dtype == DT_F64 || !dtype_is_float(low->dtype) || lo->op != E_CONST ||
-        hi->op != E_CONST || lo->f != rint(lo->f) || hi->f != rint(hi->f) || fabs(lo->f) > 65535 ||
-        fabs(hi->f) > 65535)
-        return NULL;
-    return arena_printf(f->a, "((%s)bk_clampi(%s, %d, %d))", c_type(e->dtype),
-                        fn_expr(f, low->a[0]), (int)lo->f, (int)hi->f);
+/* The operand of a minimum or maximum whose other one is a constant, *k. */
+static Expr *limited(const Expr *e, int op, double *k) {
+    for (int i = 0; i < 2 && e->op == op; i++)
+        if (e->a[i]->op == E_CONST) {
+            *k = e->a[i]->f;
+            return e->a[!i];
+        }
+    return NULL;
+}
+
+/* The cast of a float32 value that is limited to what a small integer has; NULL: e is none. */
+static const char *clipped(Fn *f, const Expr *e) {
+    const Expr *x = e->a[0];
+    double lo, hi;
+    if (x->dtype != DT_F32 || !dtype_is_int(e->dtype) || dtype_size(e->dtype) > 2) return NULL;
+    Expr *low = limited(x, E_MIN, &hi), *value = low ? limited(low, E_MAX, &lo) : NULL;
+    if (!value || !(lo >= -65536 && lo <= hi && hi <= 65536)) return NULL;
+    return arena_printf(f->a, "((%s)bk_clip2i32(%s, %.1ff, %.1ff))", c_type(e->dtype),
+                        fn_expr(f, value), lo, hi);
 }
 
 const char *fn_store(Fn *f, DType t, const char *value) {
@@ -577,8 +583,8 @@ const char *fn_expr(Fn *f, Expr *e) {
                    arena_printf(f->a, "%s[%s]", f->tensor(f, e->t), fn_expr(f, flat_of(f->c, e))));
         break;
     case E_CAST:
-        if ((s = clamped(f, e))) break;
-        s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0]));
+        s = clipped(f, e);
+        if (!s) s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0]));
         break;
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:

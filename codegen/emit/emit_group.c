@@ -26,7 +26,7 @@ static const char *group_load(Fn *f, Expr *e) {
     if (e->op == E_REDUCE) return g->reduce ? g->reduce(g, e) : NULL;
     for (int i = 0; i < g->k->n; i++) /* a member is read at its own position only */
         if (g->k->t[i] == e->t) return arena_printf(f->a, "m%d", i);
-    return NULL;
+    return g->loaded ? g->loaded(g, e) : NULL;
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -52,6 +52,19 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, 
     fn_bind(f, e_axis(f->c, v), "iv");
     group_members(g);
     fn_close(f, inner);
+}
+
+void group_lane_tiles(Group *g, Axis *v, int tile) {
+    Fn *f = &g->f;
+    const char *to = group_to(g, v);
+    int64_t n;
+    if (v != g->k->split && e_is_int(v->extent, &n) && n <= tile) {
+        fn_open(f, "{");
+        fn_line(f, "enum { v0 = 0, lanes = %lld };", (long long)n);
+        return;
+    }
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, v), to, tile);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, tile);
 }
 
 void group_range(Group *g) {

@@ -10,6 +10,8 @@
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/kernel/threads.h"
+#include "scheduler/kernel/transpose.h"
+#include "scheduler/kernel/window.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
@@ -113,7 +115,7 @@ static void choose(void *user, Stmt *s) {
         return;
     kernel_collapse(k);
     if (vectors)
-        kernel_lanes(k);
+        (void)(kernel_transpose(k) || kernel_window(k) || kernel_lanes(k));
     else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }

@@ -14,6 +14,8 @@ typedef enum KernelKind {
     KERNEL_NONE,        /* there are no elements */
     KERNEL_LOOPS,       /* a loop for each axis, the last one over lanes */
     KERNEL_LANES,       /* the loops of reductions around the one over lanes (lanes.h) */
+    KERNEL_WINDOW,      /* reductions over windows along the lanes (window.h) */
+    KERNEL_TRANSPOSE,   /* reads along another axis than it stores along (transpose.h) */
     KERNEL_CONTRACTION, /* sums of products by micro-kernels (contraction.h) */
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
     KERNEL_WINOGRAD,    /* the same over windows of 3 x 3, by fewer products */
@@ -55,6 +57,8 @@ typedef struct Kernel {
     int nown;
     union { /* by kind */
         const struct LanesKernel *by_lanes;
+        const struct WindowKernel *window;
+        const struct TransposeKernel *transpose;
         const struct Contraction *contraction;
         const struct Convolution *convolution;
         const struct Winograd *winograd;

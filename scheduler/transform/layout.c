@@ -69,6 +69,9 @@ static int constant_axis(const Tensor *t, Expr *e) {
             if (axis_size(t->axis[d], 0) >= FEWEST &&
                 product_role(&p, t->axis[d]) == (constant ? ROLE_M : ROLE_N))
                 return d + 1;
+        for (int d = t->rank - 1; d >= 0 && p.reduce->dtype == DT_I32; d--)
+            if (axis_size(t->axis[d], 0) >= FEWEST && product_role(&p, t->axis[d]) == ROLE_BATCH)
+                return d + 1; /* channels of their own */
         return 0;
     }
     for (int i = 0; i < e->n; i++) {
@@ -90,6 +93,52 @@ static void wish_load(void *user, Expr *e) {
     if (d < 0 || w->last || e->kind || e->a[d]->op != E_AXIS) return;
     for (int k = 0; k < w->t->rank; k++)
         if (w->t->axis[k] == e->a[d]->axis) w->last = k + 1;
+}
+
+/* ---- 8-bit factors --------------------------------------------------------------------------- */
+/* Whether w moves along all axes of index e. */
+static bool moves_along(Expr *w, const Expr *e) {
+    if (e->op == E_AXIS) return e_uses_axis(w, e->axis);
+    for (int i = 0; i < e->n; i++)
+        if (!moves_along(w, e->a[i])) return false;
+    return true;
+}
+
+/* The computed factor of a sum of products of 8-bit integers is read best where the dimension that
+ * both factors move along, that of channels, is last. */
+static bool factor_wish(void *user, Expr *e) {
+    Wish *w = user;
+    Layout *y = w->y;
+    SumProduct p;
+    int64_t most = 1, n;
+    if (!product_of_bytes(e, &p)) return false;
+    const int weights = p.load[1]->t->kind == TK_CONST;
+    const Expr *x = p.load[!weights];
+    if (p.load[weights]->t->kind != TK_CONST || x->kind || !movable(y, x->t) || y->last[x->t->id])
+        return false;
+    for (int d = 0; d < x->n; d++) {
+        if (!(x->a[d]->flags & EF_AXIS) || !moves_along(p.load[weights], x->a[d]) ||
+            !e_is_int(x->t->dim[d], &n) || n <= most)
+            continue;
+        y->last[x->t->id] = d + 1;
+        most = n;
+        w->last = 1;
+    }
+    return false;
+}
+
+/* What such a factor is copied from, padded for one, wants the same. */
+static void source_wish(void *user, Expr *e) {
+    Wish *w = user;
+    Layout *y = w->y;
+    const int last = y->last[w->t->id] - 1;
+    if (last < 0 || e->kind || dtype_size(e->dtype) != 1 || !movable(y, e->t) || y->last[e->t->id])
+        return;
+    for (int d = 0; d < e->n; d++)
+        if (e->a[d]->op == E_AXIS && e->a[d]->axis == w->t->axis[last]) {
+            y->last[e->t->id] = d + 1;
+            w->last = 1;
+        }
 }
 
 /* The three tensors of a branch's result want the same, or keep their order. True: something
@@ -115,8 +164,16 @@ static bool agree(Layout *y, const Join *j) {
 }
 
 static void wishes(Layout *y) {
+    Map *seen = map_new(y->c->a);
     for (bool changed = true; changed;) {
         changed = false;
+        for (int i = y->te.n - 1; i >= 0; i--) {
+            Tensor *t = y->te.p[i];
+            Wish w = {y, t, 0};
+            find_reduction(seen, t->body, false, factor_wish, &w);
+            if (dtype_size(t->dtype) == 1) e_each_load(y->c, t->body, source_wish, &w);
+            changed |= w.last != 0;
+        }
         for (int i = 0; i < y->te.n; i++) {
             Tensor *t = y->te.p[i];
             if (!movable(y, t) || y->last[t->id]) continue;

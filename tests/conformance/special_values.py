@@ -155,7 +155,7 @@ class Model:
                 self.want.append((name + "_inverse", (self.wide(1) / v.astype(self.wide)).astype(self.np)))
 
     def write(self, folder):
-        types = {np.dtype(np.int64): 7, np.dtype(bool): 9, np.dtype(self.np): self.type}
+        types = {np.dtype(np.int64): 7, np.dtype(bool): 9, np.dtype(np.uint8): 2, np.dtype(np.int8): 3, np.dtype(np.uint16): 4, np.dtype(np.int16): 5, np.dtype(self.np): self.type}
         types.update({np.dtype(t): k for t, k in TYPES.values()})
         dims = ["r", "n"] if self.np == np.float64 else self.x.shape    # sizes that are not known when compiling, too
         info = [helper.make_tensor_value_info(k, self.type, dims) for k in ("x", "y")]

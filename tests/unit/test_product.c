@@ -258,7 +258,7 @@ static void others(void **state) {
     IN("a", DT_U8, 5, 16);
     WEIGHT("b", DT_U8, 16, 32);
     expect(g, node("n", "MatMulInteger", "a,b", "y"),
-           "int32 unnamed * int32 unnamed: N M | K");
+           "uint8 a * const uint8 b: M N | K");
 }
 
 /* ---- random sums ----------------------------------------------------------------------------- */

@@ -200,8 +200,8 @@ static const char *sum_text(Group *g, Expr *e) {
     if (i == k->n) return NULL;
     const IntegerSum *s = &k->s[i];
     const char *t = arena_printf(a, "(uint32_t)g%d[row * %d + l]", i, k->vt);
-    if (!s->channels || s->x_zero) t = arena_printf(a, "%s - z%d * s%d[iv]", t, i, i);
-    if (s->zeros) t = arena_printf(a, "%s - u%d[at + row] * y%d[iv]", t, i, i);
+    if (!s->channels || s->x_zero) t = arena_printf(a, "%s - z%d * sums%d[iv]", t, i, i);
+    if (s->zeros) t = arena_printf(a, "%s - u%d[at + row] * zeros%d[iv]", t, i, i);
     return arena_printf(a, "(int32_t)(%s)", t);
 }
 
@@ -312,10 +312,10 @@ void group_integer(Group *g) {
         fn_line(f, "const int8_t *const all%d = (const int8_t *)%s;", i,
                 group_weights(g, emit_packed(em, s->packed)));
         if (!s->channels || s->x_zero)
-            fn_line(f, "const uint32_t *const s%d = (const uint32_t *)%s;", i,
+            fn_line(f, "const uint32_t *const sums%d = (const uint32_t *)%s;", i,
                     group_weights(g, emit_packed(em, s->sums)));
         if (s->zeros)
-            fn_line(f, "const uint32_t *const y%d = (const uint32_t *)%s;", i,
+            fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s;", i,
                     group_weights(g, emit_packed(em, s->zeros)));
     }
     open_blocks(g, k->b, k->b_block, "b0", "b1");

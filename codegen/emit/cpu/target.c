@@ -17,6 +17,8 @@ const Target cpu_target = {
     .main = "static int",
     .group = {[KERNEL_LOOPS] = group_loops,
               [KERNEL_LANES] = group_lanes,
+              [KERNEL_WINDOW] = group_window,
+              [KERNEL_TRANSPOSE] = group_transpose,
               [KERNEL_CONTRACTION] = group_contraction,
               [KERNEL_CONVOLUTION] = group_convolution,
               [KERNEL_INTEGER] = group_integer,
