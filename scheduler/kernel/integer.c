@@ -4,6 +4,7 @@
 #define NEAR_BYTES (256 << 10)  /* of x that stay in the second-level cache while all of w passes */
 #define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
 #define BLOCK_MOST 4096         /* positions */
+#define ACROSS_MOST 64          /* the same along m, where members are stored across */
 
 /* ---- finding --------------------------------------------------------------------------------- */
 /* The zero point of w, as `to` has it: a constant, or one of a constant along v. */
@@ -204,6 +205,7 @@ static void choose_blocks(Integer *k) {
     }
     k->block = (copied ? COPIED_BYTES : NEAR_BYTES) / round_up(longest, INTEGER_QUAD);
     if (k->block > BLOCK_MOST) k->block = BLOCK_MOST;
+    if (k->across && k->block > ACROSS_MOST) k->block = ACROSS_MOST;
     if (k->block < k->rows) k->block = k->rows;
     const bool known = !k->m || (k->m != g->split && e_is_int(k->m->extent, &m));
     if (known) k->block = m <= k->block ? k->block / m * m : div_up(m, div_up(m, k->block));
@@ -221,6 +223,10 @@ static void choose_tile(Integer *k) {
     k->nv = (int)div_up(nvec, div_up(nvec, most));
     k->vt = k->nv * g->lanes;
     k->rows = k->m ? (g->lanes >= 16 ? 24 : 8) / k->nv : 1;
+    for (int i = 0; i < g->n && k->m; i++) {
+        Expr *by_v = e_coef(g->c, g->position[i], k->v), *by_m = e_coef(g->c, g->position[i], k->m);
+        if (!e_is_ival(by_v, 1) && e_is_ival(by_m, 1)) k->across |= 1u << i;
+    }
     choose_blocks(k);
 }
 

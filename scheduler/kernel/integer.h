@@ -53,6 +53,7 @@ typedef struct Integer {
     int rows;        /* most positions of a micro-kernel */
     int height[INTEGER_HEIGHTS], nheight; /* that there are micro-kernels for: `rows` first, falling */
     int64_t block, m_block, b_block;      /* positions of a block, at most; along m; along b */
+    uint32_t across; /* bit i: member i lies together along m; a block's are stored by transposing */
 } Integer;
 
 /* Bytes of w's in a vector's step: of as many products for each lane. */

@@ -58,10 +58,11 @@ static void step(Dot *d, int in, const char *next, int left) {
             sb_printf(b, "%*sc%d_%d = bk_dot4(c%d_%d, x%d, w%d);\n", in, "", m, v, m, v, m, v);
         for (int v = 0; v < nv && d->s->channels; v++) {
             const char *x = arena_printf(a, "%s + %d", at, v * vec);
+            const char *other = left ? "" : arena_printf(a, ", %s + %s", x, next);
             const char *limit = d->tail ? arena_printf(a, ", lanes - %d", v * vec) : "";
-            sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, bk_pairs_%s%s(%s, %s + %s%s), w%d);\n", in,
-                      "", m, v, m, v, sign_of(d->s, false), d->tail ? "_n" : "", x, x,
-                      left ? "0" : next, limit, v);
+            sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, bk_wide_%s_%d%s(%s%s%s), w%d);\n", in, "", m, v,
+                      m, v, sign_of(d->s, false), left ? 1 : 2, d->tail ? "n" : "", x, other, limit,
+                      v);
         }
     }
 }
@@ -205,6 +206,45 @@ static const char *sum_text(Group *g, Expr *e) {
     return arena_printf(a, "(int32_t)(%s)", t);
 }
 
+/* Stores the members in lanes [0, to) of a row: in memory, or in the block's tile. */
+static void store_lanes(Group *g, const Integer *k, const char *to) {
+    Fn *f = &g->f;
+    bool simd = true;
+    for (int i = 0; i < g->k->n; i++) simd = simd && !fn_guarded(f, g->k->value[i]);
+    if (simd) fn_line(f, "BK_SIMD");
+    const Scope out = fn_open(f, "for (int64_t l = 0; l < %s; l++) {", to);
+    fn_line(f, "const int64_t iv = v0 + l;");
+    fn_bind(f, e_axis(f->c, k->v), "iv");
+    for (int i = 0; i < g->k->n; i++) {
+        const DType type = g->k->t[i]->dtype;
+        if (!(k->across >> i & 1)) {
+            group_store_member(g, i, g->k->value[i]);
+            continue;
+        }
+        fn_line(f, "const %s m%d = %s;", c_type(type), i, fn_expr(f, g->k->value[i]));
+        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt,
+                fn_store(f, type, arena_printf(f->a, "m%d", i)));
+    }
+    fn_close(f, out);
+}
+
+/* Stores the tiles of a run of positions. */
+static void store_tiles(Group *g, const Integer *k) {
+    Fn *f = &g->f;
+    const Scope out = fn_here(f);
+    if (!k->across) return;
+    fn_bind(f, e_axis(f->c, k->m), "mb");
+    fn_bind(f, e_axis(f->c, k->v), "v0");
+    for (int i = 0; i < g->k->n; i++) {
+        Expr *at = g->k->position[i];
+        if (k->across >> i & 1)
+            fn_line(f, "bx_transpose_%d(o%d + (%s), %s, tile%d, %d, lanes, me - mb);",
+                    (int)dtype_size(g->k->t[i]->dtype), i, fn_expr(f, at),
+                    fn_expr(f, e_coef(f->c, at, k->v)), i, k->vt);
+    }
+    fn_close(f, out);
+}
+
 static void epilogue(Group *g, const Integer *k) {
     Fn *f = &g->f;
     const Scope mark = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
@@ -223,12 +263,12 @@ static void epilogue(Group *g, const Integer *k) {
     const bool one = k->nlane % k->vt == 0 && k->v != g->k->split; /* all tiles are alike */
     const char *whole = arena_printf(f->a, "%d", k->vt);
     if (one)
-        group_members_by_lane(g, k->v, "0", whole, true);
+        store_lanes(g, k, whole);
     else {
         const Scope in = fn_open(f, "if (lanes == %d) {", k->vt);
-        group_members_by_lane(g, k->v, "0", whole, true);
+        store_lanes(g, k, whole);
         fn_else(f, in, "} else {");
-        group_members_by_lane(g, k->v, "0", "lanes", true);
+        store_lanes(g, k, "lanes");
         fn_close(f, in);
     }
     fn_close(f, mark);
@@ -280,6 +320,8 @@ static void positions(Group *g, const Integer *k) {
     }
     fn_close(f, in);
     epilogue(g, k);
+    fn_end(f);
+    store_tiles(g, k);
     fn_close(f, out);
 }
 
@@ -302,6 +344,7 @@ void group_integer(Group *g) {
     const Integer *k = g->k->integer;
     g->reduce = sum_text;
     paste_text(em);
+    if (k->across) extern_text(em, "transpose");
     group_range(g);
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - 1 - (k->m != NULL) - (k->b != NULL); i++)
@@ -318,6 +361,10 @@ void group_integer(Group *g) {
             fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s;", i,
                     group_weights(g, emit_packed(em, s->zeros)));
     }
+    for (int i = 0; i < g->k->n; i++)
+        if (k->across >> i & 1)
+            fn_line(f, "%s tile%d[%lld] __attribute__((aligned(64)));", c_store(g->k->t[i]->dtype),
+                    i, (long long)(k->m_block * k->vt));
     open_blocks(g, k->b, k->b_block, "b0", "b1");
     open_blocks(g, k->m, k->m_block, "mb", "me");
     for (int i = 0; i < k->n; i++) {
