@@ -128,7 +128,7 @@ class Model:
     def const(self, v):
         v = np.asarray(v)
         name = "c%d" % len(self.consts)
-        self.consts.append(onnx.numpy_helper.from_array(v if v.dtype.kind in "ib" else v.astype(self.np), name))
+        self.consts.append(onnx.numpy_helper.from_array(v if v.dtype.kind in "iub" else v.astype(self.np), name))
         return name
 
     def allowed(self, op):
