@@ -128,8 +128,7 @@ static void fill_steps(const Packed *p, int64_t v, void *data) {
         for (int64_t o = 0; o < outer; o++)
             for (int64_t r = 0; r < run; r++, advance(p, 1, p->nouter, idx)) {
                 const int64_t step = o * div_up(run, p->step) + r / p->step;
-                elem_set_i(p->dtype, data,
-                           v * vector + step * p->line + l * p->step + r % p->step,
+                elem_set_i(p->dtype, data, v * vector + step * p->line + l * p->step + r % p->step,
                            elem_get_i(s->data->dtype, s->data->data, place_of(p, s, idx)) - less);
             }
     }

@@ -1,7 +1,8 @@
 /* integer.c: see integer.h; finding such sums, the order of their axes, the tile. */
 #include "scheduler/kernel/integer.h"
 
-#define NEAR_BYTES (256 << 10)  /* of x that stay in the second-level cache while all of w passes */
+#define NEAR_BYTES (256 << 10)  /* of x that stay in the second-level cache while all of w passes  \
+                                 */
 #define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
 #define BLOCK_MOST 4096         /* positions */
 #define ACROSS_MOST 64          /* the same along m, where members are stored across */
@@ -188,7 +189,7 @@ static void choose_heights(Integer *k, int64_t run) {
         if (run % tiles) k->height[k->nheight++] = k->rows - 1;
         return;
     }
-    for (int r = k->rows; r >= 1 && k->nheight < INTEGER_HEIGHTS; r -= r > 8 ? 4 : 1)
+    for (int r = k->rows; r >= 1 && k->nheight<INTEGER_HEIGHTS; r -= r> 8 ? 4 : 1)
         k->height[k->nheight++] = r;
     k->height[k->nheight - 1] = 1;
 }

@@ -2,8 +2,8 @@
  *
  * Sum_r (x[..r..] - zx) (w[..r..] - zw) is computed as
  *     Sum_r x w  -  zx Sum_r (w - zw)  -  zw Sum_r x:
- * the middle sum is a table, made at compile time, and the last one is found once for each position,
- * where zw is not 0. What is left is printed in one of two forms.
+ * the middle sum is a table, made at compile time, and the last one is found once for each
+ * position, where zw is not 0. What is left is printed in one of two forms.
  *
  * Products: of the domain only w moves along the last axis, v, which is laid over vector lanes. x
  * lies together along a run of the sum's axes; each step takes four neighbours of it, which all
@@ -51,9 +51,11 @@ typedef struct Integer {
     int64_t nlane;   /* extent of v */
     int nv, vt;      /* vectors and lanes of a tile */
     int rows;        /* most positions of a micro-kernel */
-    int height[INTEGER_HEIGHTS], nheight; /* that there are micro-kernels for: `rows` first, falling */
-    int64_t block, m_block, b_block;      /* positions of a block, at most; along m; along b */
-    uint32_t across; /* bit i: member i lies together along m; a block's are stored by transposing */
+    int height[INTEGER_HEIGHTS],
+        nheight;                     /* that there are micro-kernels for: `rows` first, falling */
+    int64_t block, m_block, b_block; /* positions of a block, at most; along m; along b */
+    uint32_t
+        across; /* bit i: member i lies together along m; a block's are stored by transposing */
 } Integer;
 
 /* Bytes of w's in a vector's step: of as many products for each lane. */

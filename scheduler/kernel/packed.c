@@ -29,8 +29,7 @@ void packed_axis(Cx *c, Packed *p, PackSource *s, int d, Expr **rest, Axis *x) {
 /* Elements of the array. */
 static int64_t count_of(const Packed *p) {
     int64_t n = p->line * p->nsource, run = 1;
-    if (p->form == PACK_SUMS || p->form == PACK_ZEROS)
-        return p->extent[0] * p->extent[p->nouter];
+    if (p->form == PACK_SUMS || p->form == PACK_ZEROS) return p->extent[0] * p->extent[p->nouter];
     for (int d = 0; d < p->nouter; d++)
         *(p->form == PACK_STEPS && d >= p->nouter - p->run ? &run : &n) *= p->extent[d];
     return p->form == PACK_STEPS ? n * div_up(run, p->step) : n;

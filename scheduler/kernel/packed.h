@@ -42,8 +42,8 @@ typedef struct Packed {
     bool winograd; /* instead of a window of 3 x 3 elements, by the first two outer dimensions, the
                       4 x 4 that F(2 x 2, 3 x 3) makes of it */
     PackForm form;
-    int step, run;    /* PACK_STEPS */
-    PackSource zero;  /* the zero points along the lanes; data NULL: all are zero_is */
+    int step, run;   /* PACK_STEPS */
+    PackSource zero; /* the zero points along the lanes; data NULL: all are zero_is */
     int64_t zero_is;
     int64_t count; /* elements of the array */
     int number;    /* among the program's arrays, in order of first use */

@@ -305,7 +305,8 @@ void lower_ConvTransposeWithDynamicPads(Lower *L) {
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
-/* The convolution of 8-bit integers x and w less their zero points (NULL: 0), plus a bias, in int32.
+/* The convolution of 8-bit integers x and w less their zero points (NULL: 0), plus a bias, in
+ * int32.
  */
 static Tensor *conv_bytes(Lower *L, Tensor *x, Tensor *xzero, Tensor *w, Tensor *wzero,
                           Tensor *bias) {

@@ -60,9 +60,9 @@ static void step(Dot *d, int in, const char *next, int left) {
             const char *x = arena_printf(a, "%s + %d", at, v * vec);
             const char *other = left ? "" : arena_printf(a, ", %s + %s", x, next);
             const char *limit = d->tail ? arena_printf(a, ", lanes - %d", v * vec) : "";
-            sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, bk_wide_%s_%d%s(%s%s%s), w%d);\n", in, "", m, v,
-                      m, v, sign_of(d->s, false), left ? 1 : 2, d->tail ? "n" : "", x, other, limit,
-                      v);
+            sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, bk_wide_%s_%d%s(%s%s%s), w%d);\n", in, "", m,
+                      v, m, v, sign_of(d->s, false), left ? 1 : 2, d->tail ? "n" : "", x, other,
+                      limit, v);
         }
     }
 }
@@ -102,7 +102,7 @@ static void loops(Dot *d) {
 /* Calls the micro-kernel of sum i for `rows` positions, x's first element being at `at`, those of
  * the next position `row` further on. */
 static void call_bytes(Group *g, const Integer *k, int i, int rows, const char *at, Expr *row,
-                      bool tail) {
+                       bool tail) {
     const IntegerSum *s = &k->s[i];
     const int vec = g->k->lanes;
     Dot d = {.u = micro_new(g, NULL, 0), .k = k, .s = s, .rows = rows, .tail = tail};
@@ -129,7 +129,8 @@ static void call_bytes(Group *g, const Integer *k, int i, int rows, const char *
     fn_line(&g->f, "%s", micro_end(u, "bytes"));
 }
 
-/* ---- x ---------------------------------------------------------------------------------------- */
+/* ---- x ----------------------------------------------------------------------------------------
+ */
 /* Address of x at the bound position, with all axes of the sum at 0. */
 static const char *x_address(Group *g, const IntegerSum *s) {
     Expr *zero[INTEGER_AXES];
@@ -283,9 +284,8 @@ static void kernels(Group *g, const Integer *k, int rows) {
         const IntegerSum *s = &k->s[i];
         const int64_t length = round_up(s->length, INTEGER_QUAD);
         Expr *row = s->copied ? e_int(f->c, length) : k->m ? e_coef(f->c, s->x_flat, k->m) : NULL;
-        const char *at = s->copied
-                             ? arena_printf(f->a, "x%d + at * %lld", i, (long long)length)
-                             : x_address(g, s);
+        const char *at = s->copied ? arena_printf(f->a, "x%d + at * %lld", i, (long long)length)
+                                   : x_address(g, s);
         if (!s->channels || (k->nlane % k->vt == 0 && k->v != g->k->split)) {
             call_bytes(g, k, i, rows, at, row, false);
             continue;
