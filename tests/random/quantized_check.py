@@ -85,7 +85,7 @@ class Model:
     def conv(self, x, shape, keep=False, cout=None):
         cin, size = shape[1], shape[2:]
         group = self.pick(1, 1, 1, cin, self.pick(*[g for g in range(1, cin + 1) if cin % g == 0]))
-        cout = cout or (group * self.pick(1, 1, 2, 5) if group > 1 else self.pick(1, 3, 16, 17, 24, 40))
+        cout = cout or (group * self.pick(1, 1, 2, 5, 16) if group > 1 else self.pick(1, 3, 16, 17, 24, 40))
         group = 1 if cout % group else group
         k, s, d, lo, hi = [], [], [], [], []
         for n in size:
@@ -163,16 +163,23 @@ class Model:
             if self.r.random() < 0.5:
                 y = self.op("Add", y, self.const(self.scale(0.25, shape[-1])))
             x = self.both(self.op(self.pick("Relu", "Identity"), y), 2.0 ** -5 if self.exact else None)
-            what = self.pick("", "residual", "flat", "turn", "rows") if self.exact else ""
+            what = self.pick("", "residual", "flat", "turn", "rows", "heads") if self.exact else ""
             if what == "residual":
                 y = self.op("MatMul", x, self.weight([shape[-1]] * 2, 1))
                 self.products += shape[-1] > 2
                 x = self.both(self.op("Add", x, y), 2.0 ** -4)
-            if what == "flat" and len(shape) == 3:
-                x, shape = self.both(self.op("Reshape", x, self.const(np.array([-1, shape[-1]]))), like=x), [shape[0] * shape[1], shape[2]]
+            if what == "flat" and len(shape) > 2:
+                x, shape = self.both(self.op("Reshape", x, self.const(np.array([-1, shape[-1]]))), like=x), [int(np.prod(shape[:-1])), shape[-1]]
             if what == "turn":
                 perm = list(range(len(shape) - 2)) + [len(shape) - 1, len(shape) - 2]
                 x, shape = self.both(self.op("Transpose", x, perm=perm), like=x), [shape[i] for i in perm]
+            if what == "heads" and len(shape) < 4:
+                heads = self.pick(*(h for h in (1, 2, 3) if shape[-1] % h == 0))
+                split = shape[:-1] + [heads, shape[-1] // heads]
+                dims = [-1 if i == 0 else n for i, n in enumerate(split)]
+                x = self.both(self.op("Reshape", x, self.const(np.array(dims))), like=x)
+                x = self.both(self.op("Transpose", x, perm=[*range(len(split) - 3), len(split) - 2, len(split) - 3, len(split) - 1]), like=x)
+                shape = split[:-3] + [heads, split[-3], split[-1]]
             if what == "rows":
                 at = self.r.integers(0, shape[-2], self.pick(1, 4, 9))
                 x = self.both(self.op("Gather", x, self.const(at), axis=len(shape) - 2), like=x)
