@@ -188,7 +188,7 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     if (e->op == E_REDUCE) {
         for (int i = 0; i < e->naxis && s->nextent < (int)COUNT(s->extent); i++)
             s->extent[s->nextent++] = e->raxis[i]->extent;
-        if (is_fast_product(e)) {
+        if (is_fast_product(e) && !is_sum_of_squares(e)) {
             product_walk(s, e, conditional, index);
             s->nextent = up;
             return;

@@ -6,6 +6,7 @@
  * by element, or copied, keeps that order, and so do branches whose arms agree. Only names of
  * dimensions change: each load states its indices in the new order. Tensors that the caller, a
  * loop, a function or a hand-written body sees keep the order of the model. */
+#include "scheduler/kernel/sparse.h"
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
@@ -65,6 +66,7 @@ static int constant_axis(const Tensor *t, Expr *e) {
         if (!product_of_bytes(e, &p) && (!product_of(e, &p) || !product_plain(&p))) return 0;
         bool constant = p.load[0]->t->kind == TK_CONST;
         if (constant == (p.load[1]->t->kind == TK_CONST)) return 0;
+        if (sparse_density(p.load[!constant]->t->data) < SPARSE_WORTH) return 0;
         for (int d = t->rank - 1; d >= 0; d--)
             if (axis_size(t->axis[d], 0) >= FEWEST &&
                 product_role(&p, t->axis[d]) == (constant ? ROLE_M : ROLE_N))
