@@ -6,6 +6,7 @@
 #include "scheduler/plan/weights.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/integer.h"
@@ -131,6 +132,11 @@ static void integer(Walk *k, const Integer *x) {
     }
 }
 
+static void depthwise(Walk *k, const Depthwise *x) {
+    for (int i = 0; i < x->n; i++) add_packed(k, x->packed[i]);
+    for (int i = 0; i < x->n; i++) read_sum(k, x->s[i].reduce, NULL, x->s[i].x);
+}
+
 static void dots(Walk *k, const DotsKernel *x) {
     for (int i = 0; i < x->npart; i++)
         if (x->part[i].packed) add_packed(k, x->part[i].weights);
@@ -157,6 +163,7 @@ static void group(Walk *k, const Stmt *s) {
     case KERNEL_WINOGRAD: convolution(k, &g->winograd->k); break;
     case KERNEL_SPARSE: sparse(k, g->sparse); break;
     case KERNEL_INTEGER: integer(k, g->integer); break;
+    case KERNEL_DEPTHWISE: depthwise(k, g->depthwise); break;
     case KERNEL_DOTS: dots(k, g->dots); break;
     default: break;
     }

@@ -23,7 +23,8 @@ const Target cpu_target = {
               [KERNEL_CONVOLUTION] = group_convolution,
               [KERNEL_WINOGRAD] = group_winograd,
               [KERNEL_SPARSE] = group_sparse,
-              [KERNEL_INTEGER] = group_integer},
+              [KERNEL_INTEGER] = group_integer,
+              [KERNEL_DEPTHWISE] = group_depthwise},
     .recursion = emit_functions,
     .program = put_program,
 };
