@@ -92,6 +92,7 @@ static const Pass passes[] = {
     {"schedule", pass_schedule, STAGE_GROUPED, STAGE_LEVELLED, "of the final statements"},
     {"distribute", pass_distribute, STAGE_LEVELLED, STAGE_SHARED,
      "by the units of a statement's level"},
+    {"strips", pass_strips, STAGE_SHARED, STAGE_SHARED, "kernels keep the axis apart"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
     {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
     {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},

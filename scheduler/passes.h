@@ -91,6 +91,9 @@ void pass_replicate(Program *p);
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);
 
+/* Requires the distribution. Sets Stmt.op.strip, rows and follows (scheduler/plan/strips.h). */
+void pass_strips(Program *p);
+
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);
 

@@ -16,6 +16,10 @@ typedef struct SumProduct {
 static inline bool is_sum_of_products(const Expr *e) {
     return e->op == E_REDUCE && e->kind == R_SUM && e->a[0]->op == E_MUL;
 }
+/* Each element is read once: no kernel of products has anything to gain. */
+static inline bool is_sum_of_squares(const Expr *e) {
+    return is_sum_of_products(e) && e->a[0]->a[0] == e->a[0]->a[1];
+}
 /* Whether e is a sum of products, of any type and factors. If so, fills *p except for the
  * positions.
  */

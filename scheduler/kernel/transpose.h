@@ -1,8 +1,8 @@
 /* transpose.h: groups that read along another axis than they store along.
  *
  * What is stored is contiguous along the last axis, v, what is read along another one, u. A copy is
- * moved by blocks in registers. Where there is more to compute, what is read across is moved so into
- * a small tile, in the order in which it is stored, and then computed with as vectors. */
+ * moved by blocks in registers. Where there is more to compute, what is read across is moved so
+ * into a small tile, in the order in which it is stored, and then computed with as vectors. */
 #ifndef BRAID_KERNEL_TRANSPOSE_H
 #define BRAID_KERNEL_TRANSPOSE_H
 
@@ -15,8 +15,8 @@
 typedef struct TransposeKernel {
     Kernel *g;
     Axis *u, *v;
-    bool copy;  /* the only member is load[0] */
-    int nload;  /* what is read across */
+    bool copy; /* the only member is load[0] */
+    int nload; /* what is read across */
     Expr *load[TRANSPOSE_LOADS];
     Expr *flat[TRANSPOSE_LOADS]; /* its position */
 } TransposeKernel;

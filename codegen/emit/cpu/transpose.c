@@ -62,8 +62,7 @@ void group_transpose(Group *g) {
     group_range(g);
     const Scope out = fn_here(&g->f);
     for (int i = 0; i < g->k->naxis - 1; i++)
-        if (g->k->axis[i] != k->u)
-            group_loop(g, g->k->axis[i], arena_printf(g->em->a, "i%d", i));
+        if (g->k->axis[i] != k->u) group_loop(g, g->k->axis[i], arena_printf(g->em->a, "i%d", i));
     (k->copy ? whole : by_tiles)(g, k);
     fn_close(&g->f, out);
 }

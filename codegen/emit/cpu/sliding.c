@@ -1,13 +1,11 @@
-/* window.c: prints reductions over windows (scheduler/kernel/window.h). */
+/* sliding.c: prints reductions over windows (scheduler/kernel/sliding.h). */
 #include "codegen/emit/emit.h"
-#include "scheduler/kernel/window.h"
+#include "scheduler/kernel/sliding.h"
 
-static const char *joined(Group *g, Expr *e) {
-    return e == g->k->window->reduce ? "g0[l]" : NULL;
-}
+static const char *joined(Group *g, Expr *e) { return e == g->k->sliding->reduce ? "g0[l]" : NULL; }
 
 /* Puts the rows of the windows from v0 on that are there into at[]. */
-static void list_rows(Group *g, const WindowKernel *k) {
+static void list_rows(Group *g, const SlidingKernel *k) {
     Fn *f = &g->f;
     const Expr *e = k->reduce;
     fn_line(f, "int64_t at[%lld], rows = 0;", (long long)k->rows);
@@ -29,7 +27,7 @@ static void list_rows(Group *g, const WindowKernel *k) {
 }
 
 /* Fills the line of the windows from v0 on. */
-static void rows_call(Group *g, const WindowKernel *k, const char *stem) {
+static void rows_call(Group *g, const SlidingKernel *k, const char *stem) {
     Fn *f = &g->f;
     const long long stride = (long long)k->stride;
     list_rows(g, k);
@@ -43,7 +41,7 @@ static void rows_call(Group *g, const WindowKernel *k, const char *stem) {
             (long long)((k->taps - 1) * k->apart + 1));
 }
 
-static void columns_call(Group *g, const WindowKernel *k, const char *stem) {
+static void columns_call(Group *g, const SlidingKernel *k, const char *stem) {
     Fn *f = &g->f;
     fn_line(f, "%s g0[%lld] __attribute__((aligned(64)));", c_store(k->reduce->dtype),
             (long long)(k->tile + g->k->lanes));
@@ -53,14 +51,14 @@ static void columns_call(Group *g, const WindowKernel *k, const char *stem) {
     group_members_by_lane(g, k->v, "0", "lanes", true);
 }
 
-void group_window(Group *g) {
+void group_sliding(Group *g) {
     Emit *em = g->em;
     Fn *f = &g->f;
-    const WindowKernel *k = g->k->window;
+    const SlidingKernel *k = g->k->sliding;
     const char *type = c_store(k->reduce->dtype);
     const char *how = k->reduce->kind == R_SUM ? "sum" : k->reduce->kind == R_MAX ? "max" : "min";
-    const char *stem = arena_printf(em->a, "bx_window_%s_%s", how, type);
-    extern_text(em, "window");
+    const char *stem = arena_printf(em->a, "bx_sliding_%s_%s", how, type);
+    extern_text(em, "sliding");
     g->reduce = joined;
     group_range(g);
     const Scope out = fn_here(f);

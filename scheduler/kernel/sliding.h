@@ -1,4 +1,4 @@
-/* window.h: reductions over windows that move along the last axis.
+/* sliding.h: reductions over windows that move along the last axis.
  *
  * Pooling of channels-first images, in one to four dimensions. Neighbouring elements along the last
  * axis of the domain, v, have windows `stride` elements apart, of `taps` elements `apart` from each
@@ -6,18 +6,18 @@
  * of the windows (one for each position of the other reduced axes) are joined, as vectors, into one
  * line, and then its columns. Several lines are made before their columns are joined: loads that
  * span several stores wait for these. */
-#ifndef BRAID_KERNEL_WINDOW_H
-#define BRAID_KERNEL_WINDOW_H
+#ifndef BRAID_KERNEL_SLIDING_H
+#define BRAID_KERNEL_SLIDING_H
 
 #include "scheduler/kernel/kernel.h"
 
-#define WINDOW_TILE 256 /* windows at a time */
-#define WINDOW_ROWS 256 /* at most of one window */
-#define WINDOW_LINE 2048 /* elements of a line */
-#define WINDOW_LINES 8   /* at a time */
-#define WINDOW_BOUNDS 4
+#define SLIDING_TILE 256  /* windows at a time */
+#define SLIDING_ROWS 256  /* at most of one window */
+#define SLIDING_LINE 2048 /* elements of a line */
+#define SLIDING_LINES 8   /* at a time */
+#define SLIDING_BOUNDS 4
 
-typedef struct WindowKernel {
+typedef struct SlidingKernel {
     Kernel *g;
     Axis *v, *along; /* the reduced axis that moves as v does */
     Axis *u;         /* of the lines: the axis before v, or NULL */
@@ -27,15 +27,15 @@ typedef struct WindowKernel {
     Expr *at;     /* of a row's first element in `of`, for v: flat */
     Expr *inside; /* bool: the row is to be counted */
     /* Elements q of a row, low <= q < high, that are there, counted from where v is 0. */
-    Expr *low[WINDOW_BOUNDS], *high[WINDOW_BOUNDS];
+    Expr *low[SLIDING_BOUNDS], *high[SLIDING_BOUNDS];
     int nlow, nhigh;
     int64_t rows;              /* of a window, at most */
     int64_t tile, lines, line; /* windows and lines at a time; elements of a line with what vectors
                                   read beyond */
-} WindowKernel;
+} SlidingKernel;
 
 /* Makes k such a kernel, where it can be and is worth it; false: it is as it was. Requires
  * kernel_collapse. */
-bool kernel_window(Kernel *k);
+bool kernel_sliding(Kernel *k);
 
 #endif

@@ -1,11 +1,11 @@
-/* window.c: see window.h. */
-#include "scheduler/kernel/window.h"
+/* sliding.c: see sliding.h. */
+#include "scheduler/kernel/sliding.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "utask/product.h"
 
 static bool take(void *user, Expr *e) {
-    WindowKernel *k = user;
+    SlidingKernel *k = user;
     const bool first = !k->reduce || k->reduce == e;
     k->reduce = e;
     return first;
@@ -25,7 +25,7 @@ static bool coefficient(Cx *c, Expr *e, Axis *x, int64_t *n) {
 }
 
 /* Adds the bound second - first >= slack of a row's elements; false: it is none. */
-static bool bound(WindowKernel *k, Expr *first, Expr *second, int64_t slack) {
+static bool bound(SlidingKernel *k, Expr *first, Expr *second, int64_t slack) {
     Cx *c = k->g->c;
     int64_t v, x;
     if (first->dtype != DT_I64) return false;
@@ -38,16 +38,16 @@ static bool bound(WindowKernel *k, Expr *first, Expr *second, int64_t slack) {
     for (int i = 0; i < k->reduce->naxis; i++)
         if (e_uses_axis(rest, k->reduce->raxis[i])) return false;
     if (rest->flags & (EF_LOAD | EF_GUARD)) return false;
-    if (up && k->nlow < WINDOW_BOUNDS)
+    if (up && k->nlow < SLIDING_BOUNDS)
         k->low[k->nlow++] = e_sub(c, e_int(c, slack), rest);
-    else if (!up && k->nhigh < WINDOW_BOUNDS)
+    else if (!up && k->nhigh < SLIDING_BOUNDS)
         k->high[k->nhigh++] = e_addi(c, rest, 1 - slack);
     else
         return false;
     return true;
 }
 
-static bool condition(WindowKernel *k, Expr *e) {
+static bool condition(SlidingKernel *k, Expr *e) {
     Cx *c = k->g->c;
     if (e->op == E_AND) return condition(k, e->a[0]) && condition(k, e->a[1]);
     if (!e_uses_axis(e, k->v) && !e_uses_axis(e, k->along)) {
@@ -60,13 +60,13 @@ static bool condition(WindowKernel *k, Expr *e) {
 }
 
 /* The reduced axis that moves as v does: v and it have constant steps, and its is the shorter. */
-static bool find_along(WindowKernel *k, Expr *flat) {
+static bool find_along(SlidingKernel *k, Expr *flat) {
     Cx *c = k->g->c;
     Expr *e = k->reduce;
     int64_t rows = 1, n, step;
     if (!coefficient(c, flat, k->v, &k->stride) || k->stride < 1) return false;
     for (int i = 0; i < e->naxis; i++) {
-        if (!e_is_int(e->raxis[i]->extent, &n) || n < 1 || n > WINDOW_ROWS) return false;
+        if (!e_is_int(e->raxis[i]->extent, &n) || n < 1 || n > SLIDING_ROWS) return false;
         if (!k->along && i == e->naxis - 1) {
             k->along = e->raxis[i];
             if (!coefficient(c, flat, k->along, &step) || step < 1) return false;
@@ -74,7 +74,7 @@ static bool find_along(WindowKernel *k, Expr *flat) {
             k->taps = n;
         } else
             rows *= n;
-        if (rows > WINDOW_ROWS) return false;
+        if (rows > SLIDING_ROWS) return false;
     }
     /* Of elements far from each other the row would be mostly what no window has. */
     if (!k->along || k->taps > 64 || k->stride > 2 * k->taps || k->apart > 8) return false;
@@ -82,7 +82,7 @@ static bool find_along(WindowKernel *k, Expr *flat) {
     return true;
 }
 
-static bool plan(WindowKernel *k) {
+static bool plan(SlidingKernel *k) {
     Cx *c = k->g->c;
     Expr *e = k->reduce, *load = e->a[0], *zero = e_int(c, 0);
     if (load->op == E_SELECT) {
@@ -96,18 +96,18 @@ static bool plan(WindowKernel *k) {
     k->at = e_subst(c, flat, 1, &k->along, &zero, NULL, NULL);
     k->inside = e_bool(c, true);
     if (e->a[0]->op == E_SELECT && !condition(k, e->a[0]->a[0])) return false;
-    k->tile = axis_size(k->v, WINDOW_TILE);
-    if (k->tile > WINDOW_TILE) k->tile = WINDOW_TILE;
-    k->line = (k->tile - 1 + k->g->lanes) * k->stride + (k->taps - 1) * k->apart + 1 +
-              2 * k->g->lanes;
-    k->lines = k->u ? WINDOW_LINES : 1;
-    while (k->lines > 1 && k->lines * k->line > 2 * WINDOW_LINE) k->lines /= 2;
-    return k->line <= WINDOW_LINE;
+    k->tile = axis_size(k->v, SLIDING_TILE);
+    if (k->tile > SLIDING_TILE) k->tile = SLIDING_TILE;
+    k->line =
+        (k->tile - 1 + k->g->lanes) * k->stride + (k->taps - 1) * k->apart + 1 + 2 * k->g->lanes;
+    k->lines = k->u ? SLIDING_LINES : 1;
+    while (k->lines > 1 && k->lines * k->line > 2 * SLIDING_LINE) k->lines /= 2;
+    return k->line <= SLIDING_LINE;
 }
 
-bool kernel_window(Kernel *g) {
+bool kernel_sliding(Kernel *g) {
     if (!g->naxis) return false;
-    WindowKernel *k = NEW(g->a, WindowKernel);
+    SlidingKernel *k = NEW(g->a, SlidingKernel);
     int64_t n;
     k->g = g;
     k->v = g->axis[g->naxis - 1];
@@ -118,8 +118,8 @@ bool kernel_window(Kernel *g) {
         if (!all_reductions(seen, g->value[i], take, k)) return false;
     if (!k->reduce || !type_fits(k->reduce) || !plan(k)) return false;
     double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
-    if (!decide_value(g->p, X_WINDOW, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
-    g->kind = KERNEL_WINDOW;
-    g->window = k;
+    if (!decide_value(g->p, X_SLIDING, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
+    g->kind = KERNEL_SLIDING;
+    g->sliding = k;
     return true;
 }
