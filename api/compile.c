@@ -81,6 +81,8 @@ static const Pass passes[] = {
     {"library", pass_library, STAGE_PLAIN, STAGE_PLAIN,
      "takes products out before fusion puts something into them"},
     {"fuse", pass_fuse, STAGE_PLAIN, STAGE_GROUPED, "the last one for single tensors"},
+    {"attention", pass_attention, STAGE_GROUPED, STAGE_GROUPED,
+     "a sum over weights stays in a group whose kernel computes it in one pass"},
     {"inplace", pass_inplace, STAGE_GROUPED, STAGE_GROUPED,
      "only what is computed into memory changes something there"},
     {"recluster", pass_recluster, STAGE_GROUPED, STAGE_GROUPED,

@@ -71,6 +71,10 @@ void pass_library(Program *p);
  * OPs whose members read each other only at their own position. */
 void pass_fuse(Program *p);
 
+/* Requires grouped OPs. On CPUs, what stands between the two products of attention becomes part of
+ * the second one, where its kernel computes that in one pass. */
+void pass_attention(Program *p);
+
 /* Requires grouped OPs. Sets LoopCarry.inplace, push, Stmt.op.at and Tensor.grow. */
 void pass_inplace(Program *p);
 /* The same for one carried value that grows (grow.c); false: nothing was changed. */

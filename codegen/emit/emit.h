@@ -186,6 +186,7 @@ void group_winograd(Group *g);
 void group_sparse(Group *g);
 void group_integer(Group *g);
 void group_depthwise(Group *g);
+void group_attention(Group *g);
 void group_lanes(Group *g);
 void group_sliding(Group *g);
 void group_transpose(Group *g);
