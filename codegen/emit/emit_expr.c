@@ -264,16 +264,16 @@ static Expr *limited(const Expr *e, int op, double *k) {
     return NULL;
 }
 
-/* The cast of a float32 value that is limited to what a small integer has; NULL: e is none. */
-static const char *clipped(Fn *f, const Expr *e) {
-    const Expr *x = e->a[0];
+const char *fn_clipped(Fn *f, const Expr *e) {
+    const Expr *x = e->op == E_CAST ? e->a[0] : e;
     double lo, hi;
-    if (x->dtype != DT_F32 || !dtype_is_int(e->dtype) || dtype_size(e->dtype) > 2) return NULL;
+    if (e->op != E_CAST || x->dtype != DT_F32 || !dtype_is_int(e->dtype) ||
+        dtype_size(e->dtype) > 2)
+        return NULL;
     Expr *low = limited(x, E_MIN, &hi), *value = low ? limited(low, E_MAX, &lo) : NULL;
     if (!value || !(lo >= -32768 && lo <= hi && hi <= 65535) || lo != (int)lo || hi != (int)hi)
         return NULL;
-    return arena_printf(f->a, "((%s)bk_clip2i32(%s, %d, %.1ff))", c_type(e->dtype),
-                        fn_expr(f, value), (int)lo, hi);
+    return arena_printf(f->a, "bk_clip2i32(%s, %d, %.1ff)", fn_expr(f, value), (int)lo, hi);
 }
 
 const char *fn_store(Fn *f, DType t, const char *value) {
@@ -584,8 +584,11 @@ const char *fn_expr(Fn *f, Expr *e) {
                    arena_printf(f->a, "%s[%s]", f->tensor(f, e->t), fn_expr(f, flat_of(f->c, e))));
         break;
     case E_CAST:
-        s = clipped(f, e);
-        if (!s) s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0]));
+        s = fn_clipped(f, e);
+        if (s)
+            s = arena_printf(f->a, "((%s)%s)", c_type(e->dtype), s);
+        else
+            s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0]));
         break;
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:

@@ -207,26 +207,58 @@ static const char *sum_text(Group *g, Expr *e) {
     return arena_printf(a, "(int32_t)(%s)", t);
 }
 
-/* Stores the members in lanes [0, to) of a row: in memory, or in the block's tile. */
+/* Whether member i is computed in 32 bits and then narrowed: loops whose values all have as many
+ * bits make the best vectors. */
+static bool is_narrowed(Group *g, const Integer *k, int i) {
+    const Expr *by_v = e_coef(g->f.c, g->k->position[i], k->v);
+    return g->k->t[i]->dtype != DT_BOOL && dtype_size(g->k->t[i]->dtype) == 1 &&
+           (k->across >> i & 1 || e_is_ival(by_v, 1));
+}
+
+/* Computes member i in lane l and stores it: in memory, in the block's tile, or in `wide`. */
+static void store_member(Group *g, const Integer *k, int i) {
+    Fn *f = &g->f;
+    const DType type = g->k->t[i]->dtype;
+    Expr *e = g->k->value[i];
+    const char *m = arena_printf(f->a, "m%d", i);
+    if (is_narrowed(g, k, i)) {
+        const char *clipped = fn_clipped(f, e);
+        fn_line(f, "const int32_t w%s = %s;", m, clipped ? clipped : fn_expr(f, e));
+        fn_line(f, "const %s %s = (%s)w%s;", c_type(type), m, c_type(type), m);
+        fn_line(f, "wide%d[l] = w%s;", i, m);
+        fn_bind(f, e, m);
+    } else if (k->across >> i & 1) {
+        fn_line(f, "const %s %s = %s;", c_type(type), m, fn_expr(f, e));
+        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt, fn_store(f, type, m));
+    } else
+        group_store_member(g, i, e);
+}
+
+/* Stores the members in lanes [0, to) of a row. */
 static void store_lanes(Group *g, const Integer *k, const char *to) {
     Fn *f = &g->f;
     bool simd = true;
-    for (int i = 0; i < g->k->n; i++) simd = simd && !fn_guarded(f, g->k->value[i]);
+    for (int i = 0; i < g->k->n; i++) {
+        simd = simd && !fn_guarded(f, g->k->value[i]);
+        if (is_narrowed(g, k, i))
+            fn_line(f, "int32_t wide%d[%d] __attribute__((aligned(64)));", i, k->vt);
+    }
     if (simd) fn_line(f, "BK_SIMD");
     const Scope out = fn_open(f, "for (int64_t l = 0; l < %s; l++) {", to);
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
-    for (int i = 0; i < g->k->n; i++) {
-        const DType type = g->k->t[i]->dtype;
-        if (!(k->across >> i & 1)) {
-            group_store_member(g, i, g->k->value[i]);
-            continue;
-        }
-        fn_line(f, "const %s m%d = %s;", c_type(type), i, fn_expr(f, g->k->value[i]));
-        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt,
-                fn_store(f, type, arena_printf(f->a, "m%d", i)));
-    }
+    for (int i = 0; i < g->k->n; i++) store_member(g, k, i);
     fn_close(f, out);
+    fn_bind(f, e_axis(f->c, k->v), "v0");
+    for (int i = 0; i < g->k->n; i++) {
+        if (!is_narrowed(g, k, i)) continue;
+        if (k->across >> i & 1)
+            fn_line(f, "bk_narrow(tile%d + (im - mb) * %d, wide%d, %s);", i, k->vt, i, to);
+        else
+            fn_line(f, "bk_narrow(o%d + (%s), wide%d, %s);", i, fn_expr(f, g->k->position[i]), i,
+                    to);
+    }
+    f->bound.n = out.bound;
 }
 
 /* Stores the tiles of a run of positions. */
