@@ -585,10 +585,13 @@ const char *fn_expr(Fn *f, Expr *e) {
         break;
     case E_CAST:
         s = fn_clipped(f, e);
-        if (s)
+        if (s) {
             s = arena_printf(f->a, "((%s)%s)", c_type(e->dtype), s);
-        else
-            s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0]));
+            break;
+        }
+        s = fn_expr(f, e->a[0]);
+        if (e->a[0]->op != E_LOAD || e->a[0]->t->values != e->dtype) /* else it is rounded */
+            s = cast(f, e->dtype, e->a[0]->dtype, s);
         break;
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:

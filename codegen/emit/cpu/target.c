@@ -2,7 +2,7 @@
 #include "codegen/emit/emit_tree.h"
 
 static const char *const preludes[] = {"cpu/ctx.inc", "c.inc",    "cpu/prelude.inc", "arena.inc",
-                                       "scalar.inc",  "draw.inc", "math.inc",        NULL};
+                                       "scalar.inc",  "cpu/narrow.inc", "draw.inc", "math.inc", NULL};
 static const char *const entry[] = {"seed.inc",          "memory.inc",    "fault.inc", "entry.inc",
                                     "cpu/processor.inc", "cpu/entry.inc", NULL};
 
