@@ -5,6 +5,8 @@
  * (fn_open, fn_close). Conditional operands are emitted inside the condition, so that an untaken
  * load never happens. */
 #include "codegen/emit/emit.h"
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- types and constants --------------------------------------------------------------------- */
@@ -264,6 +266,36 @@ static Expr *limited(const Expr *e, int op, double *k) {
     return NULL;
 }
 
+#define TABLE_MOST 65536 /* elements of a constant that are looked at */
+
+/* The largest magnitude that a float32 value can have by how it is computed; infinite if that is
+ * not known, as where it may be no number. */
+static double magnitude(const Expr *e) {
+    const double unknown = HUGE_VAL;
+    double most = 0, x, y;
+    switch (e->op) {
+    case E_CONST: return e->f == e->f ? fabs(e->f) : unknown;
+    case E_CAST:
+        return dtype_is_int(e->a[0]->dtype) && dtype_size(e->a[0]->dtype) <= 4 ? 0x1p32 : unknown;
+    case E_ROUND: return magnitude(e->a[0]) + 1;
+    case E_MUL:
+    case E_ADD:
+    case E_SUB:
+        x = magnitude(e->a[0]);
+        y = x < unknown ? magnitude(e->a[1]) : unknown;
+        return y < unknown ? e->op == E_MUL ? x * y : x + y : unknown;
+    case E_LOAD:
+        if (e->t->kind != TK_CONST || e->dtype != DT_F32 || e->t->data->count > TABLE_MOST)
+            return unknown;
+        for (int64_t i = 0; i < e->t->data->count; i++) {
+            x = fabs(elem_get_f(DT_F32, e->t->data->data, i));
+            if (!(x <= most)) most = x == x ? x : unknown;
+        }
+        return most;
+    default: return unknown;
+    }
+}
+
 const char *fn_clipped(Fn *f, const Expr *e) {
     const Expr *x = e->op == E_CAST ? e->a[0] : e;
     double lo, hi;
@@ -273,7 +305,9 @@ const char *fn_clipped(Fn *f, const Expr *e) {
     Expr *low = limited(x, E_MIN, &hi), *value = low ? limited(low, E_MAX, &lo) : NULL;
     if (!value || !(lo >= -32768 && lo <= hi && hi <= 65535) || lo != (int)lo || hi != (int)hi)
         return NULL;
-    return arena_printf(f->a, "bk_clip2i32(%s, %d, %.1ff)", fn_expr(f, value), (int)lo, hi);
+    return arena_printf(f->a, "bk_%s2i32(%s, %d, %.1ff)",
+                        magnitude(value) < FLT_MAX / 2 ? "limit" : "clip", fn_expr(f, value),
+                        (int)lo, hi);
 }
 
 const char *fn_store(Fn *f, DType t, const char *value) {
