@@ -135,6 +135,9 @@ bool fn_guarded(Fn *f, Expr *e);
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
+/* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
+ * NULL: e is none. */
+const char *fn_clipped(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */

@@ -145,6 +145,7 @@ static void strips(Program *p, const Seq *q) {
         for (int d = 0; d < s->op.t[0]->rank; d++) {
             Run r = {.p = p, .c = p->cx};
             if (s->op.split ? d != split_dim(s) : e_is_ival(s->op.t[0]->dim[d], 1)) continue;
+            if (d && d == s->op.t[0]->rank - 1) continue; /* a strip's rows lie together */
             find(&r, q, i, d);
             if (r.n > best.n) best = r;
         }

@@ -223,14 +223,6 @@ static void wish_load(void *user, Expr *e) {
 }
 
 /* ---- 8-bit factors --------------------------------------------------------------------------- */
-/* Whether w moves along all axes of index e. */
-static bool moves_along(Expr *w, const Expr *e) {
-    if (e->op == E_AXIS) return e_uses_axis(w, e->axis);
-    for (int i = 0; i < e->n; i++)
-        if (!moves_along(w, e->a[i])) return false;
-    return true;
-}
-
 /* The computed factor of a sum of products of 8-bit integers is read best where the dimension that
  * both factors move along, that of channels, is last. */
 static bool factor_wish(void *user, Expr *e) {
@@ -245,7 +237,7 @@ static bool factor_wish(void *user, Expr *e) {
     if (p.load[weights]->t->kind != TK_CONST || x->kind || !movable(y, x->t) || y->last[x->t->id])
         return false;
     for (int d = 0; d < x->n; d++) {
-        if (!(x->a[d]->flags & EF_AXIS) || !moves_along(p.load[weights], x->a[d]) ||
+        if (x->a[d]->op != E_AXIS || !e_uses_axis(p.load[weights], x->a[d]->axis) ||
             !e_is_int(x->t->dim[d], &n) || n <= most)
             continue;
         best = d + 1;
