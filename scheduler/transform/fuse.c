@@ -145,11 +145,13 @@ static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
     SumProduct p;
     Axis *columns;
     int built = -1;
-    if (product_of(e, &p) && !s->lazy && !index && s->nextent == e->naxis)
+    const bool bytes = product_of_bytes(e, &p);
+    if (!bytes && product_of(e, &p) && !s->lazy && !index && s->nextent == e->naxis)
         built = product_built(c, &p, s->user->rank, s->user->axis, &columns);
     for (int i = 0; i < 2; i++) {
         Expr *inside_of, *load = padded_load(c, p.factor[i], &inside_of),
                          *x = inside_of && load ? load : p.factor[i];
+        if (bytes) x = p.load[i];
         const bool direct = x->op == E_LOAD && x->t == s->t, inside = i == built && !direct;
         s->operands += direct;
         s->built += direct && i == built && by_axes(x);
@@ -159,6 +161,7 @@ static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
         }
         s->inside += inside;
         site_walk(s, x, conditional, true, index);
+        if (bytes && p.zero[i]) site_walk(s, p.zero[i], conditional, false, index);
         s->inside -= inside;
         s->domain = domain;
     }
@@ -186,7 +189,7 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     if (e->op == E_REDUCE) {
         for (int i = 0; i < e->naxis && s->nextent < (int)COUNT(s->extent); i++)
             s->extent[s->nextent++] = e->raxis[i]->extent;
-        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
+        if (is_fast_product(e) && !is_sum_of_squares(e)) {
             product_walk(s, e, conditional, index);
             s->nextent = up;
             return;

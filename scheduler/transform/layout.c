@@ -8,6 +8,7 @@
  * dimension goes last has it last, too. Tensors that the caller, a loop, a function or a
  * hand-written body sees keep the order of the model. */
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/sparse.h"
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
@@ -150,14 +151,18 @@ static int constant_axis(const Tensor *t, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return 0;
     if (e->op == E_REDUCE) {
         SumProduct p;
-        if (!product_of(e, &p) || !product_plain(&p)) return 0;
+        if (!product_of_bytes(e, &p) && (!product_of(e, &p) || !product_plain(&p))) return 0;
         bool constant = p.load[0]->t->kind == TK_CONST;
         if (constant == (p.load[1]->t->kind == TK_CONST)) return 0;
+        if (sparse_density(p.load[!constant]->t->data) < SPARSE_WORTH) return 0;
         int best = 0;
         for (int d = t->rank - 1; d >= 0; d--)
             if (axis_size(t->axis[d], 0) >= (best ? axis_size(t->axis[best - 1], 0) + 1 : FEWEST) &&
                 product_role(&p, t->axis[d]) == (constant ? ROLE_M : ROLE_N))
                 best = d + 1;
+        for (int d = t->rank - 1; d >= 0 && !best && p.reduce->dtype == DT_I32; d--)
+            if (axis_size(t->axis[d], 0) >= FEWEST && product_role(&p, t->axis[d]) == ROLE_BATCH)
+                best = d + 1; /* channels of their own */
         return best;
     }
     for (int i = 0; i < e->n; i++) {
@@ -217,6 +222,51 @@ static void wish_load(void *user, Expr *e) {
         if (w->t->axis[k] == e->a[d]->axis) w->last = k + 1;
 }
 
+/* ---- 8-bit factors --------------------------------------------------------------------------- */
+/* Whether w moves along all axes of index e. */
+static bool moves_along(Expr *w, const Expr *e) {
+    if (e->op == E_AXIS) return e_uses_axis(w, e->axis);
+    for (int i = 0; i < e->n; i++)
+        if (!moves_along(w, e->a[i])) return false;
+    return true;
+}
+
+/* The computed factor of a sum of products of 8-bit integers is read best where the dimension that
+ * both factors move along, that of channels, is last. */
+static bool factor_wish(void *user, Expr *e) {
+    Wish *w = user;
+    Layout *y = w->y;
+    SumProduct p;
+    int64_t most = 1, n;
+    int best = 0;
+    if (!product_of_bytes(e, &p)) return false;
+    const int weights = p.load[1]->t->kind == TK_CONST;
+    const Expr *x = p.load[!weights];
+    if (p.load[weights]->t->kind != TK_CONST || x->kind || !movable(y, x->t) || y->last[x->t->id])
+        return false;
+    for (int d = 0; d < x->n; d++) {
+        if (!(x->a[d]->flags & EF_AXIS) || !moves_along(p.load[weights], x->a[d]) ||
+            !e_is_int(x->t->dim[d], &n) || n <= most)
+            continue;
+        best = d + 1;
+        most = n;
+    }
+    if (best) w->last |= set_last(y, x->t, best);
+    return false;
+}
+
+/* What such a factor is copied from, padded for one, wants the same. */
+static void source_wish(void *user, Expr *e) {
+    Wish *w = user;
+    Layout *y = w->y;
+    const int last = y->last[w->t->id] - 1;
+    if (last < 0 || e->kind || dtype_size(e->dtype) != 1 || !movable(y, e->t) || y->last[e->t->id])
+        return;
+    for (int d = 0; d < e->n; d++)
+        if (e->a[d]->op == E_AXIS && e->a[d]->axis == w->t->axis[last])
+            w->last |= set_last(y, e->t, d + 1);
+}
+
 /* The three tensors of a branch's result want the same, or keep their order. True: something
  * changed. */
 static bool agree(Layout *y, const Join *j) {
@@ -241,6 +291,7 @@ static bool agree(Layout *y, const Join *j) {
 }
 
 static void wishes(Layout *y) {
+    Map *seen = map_new(y->c->a);
     bool again = y->lanes;
     for (bool changed = true; changed || again;) {
         if (!changed) {
@@ -249,6 +300,13 @@ static void wishes(Layout *y) {
             if (!changed) break;
         }
         changed = false;
+        for (int i = y->te.n - 1; i >= 0; i--) {
+            Tensor *t = y->te.p[i];
+            Wish w = {y, t, 0};
+            find_reduction(seen, t->body, false, factor_wish, &w);
+            if (dtype_size(t->dtype) == 1) e_each_load(y->c, t->body, source_wish, &w);
+            changed |= w.last != 0;
+        }
         for (int i = 0; i < y->te.n; i++) {
             Tensor *t = y->te.p[i];
             if (!movable(y, t) || y->last[t->id] || few_only(y, t)) continue;
