@@ -116,7 +116,8 @@ typedef struct ReadNotes {
 } ReadNotes;
 
 /* Notes how e, part of t, reads tensors. A sum of products with a constant that moves along no long
- * axis of t has few results for an element: an axis of positions goes over lanes. */
+ * axis of t has few results for an element: if it goes over windows, an axis of positions goes over
+ * lanes. */
 static void note_reads(const ReadNotes *r, Map *seen, Expr *e) {
     Layout *y = r->y;
     SumProduct p;
@@ -124,7 +125,7 @@ static void note_reads(const ReadNotes *r, Map *seen, Expr *e) {
     if (e->op == E_LOAD) (r->copies ? y->few : y->many)[e->t->id] = true;
     if (product_of(e, &p) && product_plain(&p)) {
         const bool constant = p.load[0]->t->kind == TK_CONST;
-        bool few = constant != (p.load[1]->t->kind == TK_CONST);
+        bool few = e->naxis > 1 && constant != (p.load[1]->t->kind == TK_CONST);
         for (int d = 0; d < r->t->rank; d++)
             few = few && (axis_size(r->t->axis[d], FEWEST) < FEWEST ||
                           !e_uses_axis(p.factor[!constant], r->t->axis[d]));
