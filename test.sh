@@ -201,6 +201,8 @@ contrib_transformers() {
 convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
 }
 
 # Sums of products of 8-bit integers, bit for bit, by the instructions of this processor and of older ones.
