@@ -138,14 +138,19 @@ class Model:
 
     def reduction(self):
         shape = self.sizes(int(self.pick(1, 2, 3, 4)))
-        kind = self.pick("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp", "ArgMax")
+        kind = self.pick("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp", "ArgMax", "ArgMax")
         dtype = self.pick(np.float32, np.float32, np.float32, np.float64, np.int32)
         if kind in ("ReduceL2", "ReduceLogSumExp"):
             dtype = np.float32
         x = self.input(shape, dtype)
         axes = [i for i in range(len(shape)) if self.r.random() < 0.5] or [len(shape) - 1]
         keep = int(self.pick(0, 1))
-        y = self.op(kind, x, axis=axes[0], keepdims=keep) if kind == "ArgMax" else \
+        if kind == "ArgMax": # with equal elements, and some that are none
+            self.feed[x] = np.round(self.feed[x]).astype(dtype)
+            if dtype == np.float32 and self.r.random() < 0.5:
+                self.feed[x].reshape(-1)[self.r.integers(0, self.feed[x].size, 4)] = [np.nan, np.inf, -np.inf, -np.nan]
+        last = int(self.pick(0, 1))
+        y = self.op(kind, x, axis=axes[0], keepdims=keep, select_last_index=last) if kind == "ArgMax" else \
             self.op(kind, x, self.constant(np.array(axes)), keepdims=keep)
         self.output(y, kind in ("ArgMax", "ReduceMax", "ReduceMin") or dtype == np.int32, f"{kind} {axes} of {shape} {np.dtype(dtype).name}")
 
