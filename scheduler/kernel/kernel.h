@@ -19,6 +19,10 @@ typedef enum KernelKind {
     KERNEL_CONTRACTION, /* sums of products by micro-kernels (contraction.h) */
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
     KERNEL_WINOGRAD,    /* the same over windows of 3 x 3, by fewer products */
+    KERNEL_SPARSE,      /* the same with constants that are mostly zero (sparse.h) */
+    KERNEL_INTEGER,     /* int32 sums of products of 8-bit integers (integer.h) */
+    KERNEL_DEPTHWISE,   /* sums over windows of which each lane has its own (depthwise.h) */
+    KERNEL_ATTENTION,   /* softmax-weighted sums by blocks of keys (attention.h) */
     KERNEL_DOTS,        /* sums of products by a block of threads (dots.h) */
     KERNEL_THREADS,     /* elements or sums dealt out to a block of threads (threads.h) */
     KERNEL_KINDS
@@ -62,6 +66,10 @@ typedef struct Kernel {
         const struct Contraction *contraction;
         const struct Convolution *convolution;
         const struct Winograd *winograd;
+        const struct SparseKernel *sparse;
+        const struct Integer *integer;
+        const struct Depthwise *depthwise;
+        const struct AttentionKernel *attention;
         const struct DotsKernel *dots;
         const struct ThreadsKernel *threads;
     };
