@@ -198,6 +198,11 @@ contrib_transformers() {
     "${check[@]}" 16 --target emulate:cuda --seed $((SEED + 2000))
 }
 
+layers() {
+    "$PYTHON" tests/random/layers_check.py 5 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/layers_check.py 4 --seed $((SEED + 100)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+}
+
 convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
@@ -394,6 +399,7 @@ step rnn rnn
 step contrib contrib
 step rows rows
 step convolutions convolutions
+step layers layers
 step bytes bytes
 step contrib-transformers contrib_transformers
 step matrix-units matrix_units

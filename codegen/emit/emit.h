@@ -163,6 +163,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
 /* Stores every member, or `value` as member i, at the current position of the axes. */
 void group_members(Group *g);
 void group_store_member(Group *g, int i, Expr *value);
+void group_store_at(Group *g, int i, Expr *value, Expr *position);
 /* The same in a loop over lanes [from, to) of axis v, counted from v0; by vectors if `simd` and no
  * member has a guard. */
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd);
