@@ -7,7 +7,7 @@
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/threads.h"

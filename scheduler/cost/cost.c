@@ -1,7 +1,7 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
-#include "utask/attention.h"
+#include "utask/softmax_sum.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
  * Groups are visited in the order in which the program's text has them, functions of a recursion in
  * front of the call that they hang on, so that what is shared by several is the first one's. */
 #include "scheduler/kernel/kernel.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/lanes.h"

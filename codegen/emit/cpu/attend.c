@@ -1,7 +1,7 @@
-/* attention.c: prints softmax-weighted sums in one pass over blocks of keys
- * (scheduler/kernel/attention.h). */
+/* attend.c: prints softmax-weighted sums in one pass over blocks of keys
+ * (scheduler/kernel/attend.h). */
 #include "codegen/emit/emit.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 
 /* What the function has computed: a row's sum of weights; the weighted values. */
 static const char *computed(Group *g, Expr *e) {
@@ -85,10 +85,12 @@ static void multiply(Group *g, const Multiply *p, int64_t width, bool wide) {
 }
 
 /* ---- factors --------------------------------------------------------------------------------- */
-static const char *number(Group *g, int64_t n) { return arena_printf(g->em->a, "%lld", (long long)n); }
+static const char *number(Group *g, int64_t n) {
+    return arena_printf(g->em->a, "%lld", (long long)n);
+}
 
-/* Factor t over the keys from j0 on: its address, and the distance from key to key. A factor that is
- * not read in place is computed first, as `name`[block][pitch]. */
+/* Factor t over the keys from j0 on: its address, and the distance from key to key. A factor that
+ * is not read in place is computed first, as `name`[block][pitch]. */
 static void factor(Group *g, const AttentionFactor *t, Axis *own, int64_t size, int64_t pitch,
                    const char *name) {
     const AttentionKernel *k = g->k->attention;
@@ -208,7 +210,8 @@ static void tile(Group *g) {
     fn_line(f, "const int64_t width = (rows + %d) / %d * %d;", vec - 1, vec, vec);
     turn_queries(g);
     fn_line(f, "float s[%d] __attribute__((aligned(64)));", k->block * k->tile);
-    fn_line(f, "float top[%d] __attribute__((aligned(64))), scale[%d] __attribute__((aligned(64)));",
+    fn_line(f,
+            "float top[%d] __attribute__((aligned(64))), scale[%d] __attribute__((aligned(64)));",
             k->tile, k->tile);
     fn_line(f, "for (int64_t l = 0; l < width; l++) top[l] = -BK_INF, total[l] = 0;");
     open_keys(g);
@@ -346,8 +349,7 @@ static void epilogue(Group *g) {
     }
     fn_line(f, "float *const out = sums + row * %lld;", (long long)k->padded);
     const char *by = fn_expr(f, k->sum.divisor);
-    if (k->sum.nan_to_zero)
-        fn_line(f, "const bool none = !(total[row] > 0);");
+    if (k->sum.nan_to_zero) fn_line(f, "const bool none = !(total[row] > 0);");
     fn_line(f, "BK_SIMD");
     fn_line(f, "for (int64_t l = 0; l < %lld; l++) out[l] = %sout[l] / %s;", (long long)k->padded,
             k->sum.nan_to_zero ? "none ? 0.0f : " : "", by);
@@ -366,7 +368,7 @@ void group_attention(Group *g) {
     Emit *em = g->em;
     Fn *f = &g->f;
     g->reduce = computed;
-    extern_text(em, "attention");
+    extern_text(em, "attend");
     group_range(g);
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis; i++)
@@ -378,8 +380,9 @@ void group_attention(Group *g) {
         fn_line(f, "const int64_t rows = bk_mini(%s - first, %d);", group_to(g, k->m), k->tile);
     } else
         fn_line(f, "const int64_t rows = 1;");
-    fn_line(f, "float sums[%lld] __attribute__((aligned(64))), total[%d] __attribute__((aligned(64)));",
-            (long long)(k->tile * k->padded), k->tile);
+    fn_line(
+        f, "float sums[%lld] __attribute__((aligned(64))), total[%d] __attribute__((aligned(64)));",
+        (long long)(k->tile * k->padded), k->tile);
     if (k->singles && k->tiles) {
         const Scope few = fn_open(f, "if (rows <= %d) {", k->few);
         single(g);

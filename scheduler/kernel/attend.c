@@ -1,7 +1,8 @@
-/* attention.c: the roles of axes and the sizes of blocks of softmax-weighted sums. */
-#include "scheduler/kernel/attention.h"
+/* attend.c: the roles of axes and the sizes of blocks of softmax-weighted sums. */
+#include "scheduler/kernel/attend.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/products.h"
 
 #include <math.h>
 
@@ -101,23 +102,14 @@ double attention_ns(const Program *p, const AttentionKernel *k, int n, Axis *con
     const double copied = (k->keys.flat ? 0 : (double)k->size) +
                           (k->values.flat ? 0 : (double)k->padded),
                  moved = 4.0 * (double)(k->size + k->padded);
-    double score = 2.0 * (double)(k->size + k->padded) / d->gflops + d->function_ns + 4 * d->element_ns;
+    double score =
+        2.0 * (double)(k->size + k->padded) / d->gflops + d->function_ns + 4 * d->element_ns;
     double ns = rows * keys * score + tiles * keys * copied * d->element_ns;
     return outer * fmax(ns, keys * moved / device_gbps(d, outer * keys * moved));
 }
 
-typedef struct Members {
-    const Kernel *k;
-    bool read;
-} Members;
-static void member_load(void *user, Expr *e) {
-    Members *m = user;
-    for (int i = 0; i < m->k->n; i++) m->read |= e->t == m->k->t[i];
-}
-
 bool kernel_attention(Kernel *g) {
     SoftmaxSum a, other;
-    Members m = {g, false};
     bool found = false;
     for (int i = 0; i < g->n; i++) {
         if (!softmax_sum_find(g->c, g->value[i], &other)) continue;
@@ -126,9 +118,10 @@ bool kernel_attention(Kernel *g) {
         found = true;
     }
     if (!found) return false;
-    e_each_load(g->c, a.reduce, member_load, &m);
     AttentionKernel *k = NEW(g->a, AttentionKernel);
-    if (m.read || !attention_plan(g->c, &a, g->naxis, g->axis, g->lanes, k)) return false;
+    if (kernel_reads_member(g, a.reduce) ||
+        !attention_plan(g->c, &a, g->naxis, g->axis, g->lanes, k))
+        return false;
     g->kind = KERNEL_ATTENTION;
     g->attention = k;
     return true;
