@@ -9,7 +9,9 @@
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/attend.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
 #include "utask/extern.h"
@@ -23,10 +25,15 @@ static const char *const kind_name[S_COUNT] = {
 static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_LOOPS] = "loops",
                                                       [KERNEL_LANES] = "lanes",
+                                                      [KERNEL_SPARSE] = "sparse",
+                                                      [KERNEL_SLIDING] = "sliding",
+                                                      [KERNEL_TRANSPOSE] = "transpose",
                                                       [KERNEL_CONTRACTION] = "contraction",
                                                       [KERNEL_CONVOLUTION] = "convolution",
                                                       [KERNEL_WINOGRAD] = "winograd",
                                                       [KERNEL_ATTENTION] = "attention",
+                                                      [KERNEL_INTEGER] = "integer",
+                                                      [KERNEL_DEPTHWISE] = "depthwise",
                                                       [KERNEL_DOTS] = "dots",
                                                       [KERNEL_THREADS] = "threads"};
 
@@ -171,6 +178,14 @@ static void put_tile(Sb *s, const Kernel *k) {
         break;
     case KERNEL_ATTENTION:
         sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
+        break;
+    case KERNEL_INTEGER:
+        sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld positions\"", k->integer->rows,
+                  k->integer->nv, k->lanes, (long long)k->integer->block);
+        break;
+    case KERNEL_DEPTHWISE:
+        sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
+                  k->lanes);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,

@@ -10,6 +10,10 @@
  * or control decision depends on. */
 void pass_dead_code(Program *p);
 
+/* Constants that are functions of their position become expressions; those that products multiply
+ * by stay. */
+void pass_positions(Program *p);
+
 /* Requires single-tensor OPs. Products with a concatenation become sums of products with its
  * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
@@ -40,6 +44,11 @@ void pass_reuse(Program *p);
  * carried are computed for all iterations before it (all input projections of a recurrent loop
  * become one product). The body then loads its part. */
 void pass_hoist(Program *p);
+
+/* Requires single-tensor OPs. Values of all iterations that are computed before a counted loop, of
+ * which each iteration reads its own part once, are computed there; what has no use left is left to
+ * pass_dead_code. */
+void pass_sink(Program *p);
 
 /* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads
  * what an earlier one made in the same iteration, become one loop, on a diagonal or without. */
@@ -85,6 +94,9 @@ void pass_replicate(Program *p);
 
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);
+
+/* Requires the distribution. Sets Stmt.op.strip, rows and follows (scheduler/plan/strips.h). */
+void pass_strips(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);

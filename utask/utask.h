@@ -214,6 +214,12 @@ struct Stmt {
              * split */
             Expr *inner;
             int64_t edge;
+            /* axis of t[0] along which it is computed `rows` positions at a time, between the same
+             * ones of its neighbours (scheduler/plan/strips.h); NULL: at once. `follows`: the
+             * statement before is the neighbour that comes first */
+            Axis *strip;
+            int64_t rows;
+            bool follows;
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
         } op;
         struct {

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#define BYTES_AT_ONCE 4 /* products of 8-bit integers in the time of one of float32 */
+
 static double value_or(const Expr *e, double unknown) {
     int64_t v;
     return !e || !e_is_int(e, &v) ? unknown : v > 0 ? (double)v : 0;
@@ -44,8 +46,9 @@ static void walk_factors(WorkCount *k, const Expr *e, double terms, bool index) 
     int built = -1;
     if (product_of((Expr *)e, &p))
         built = product_built(k->c, &p, k->t->rank, k->t->axis, &columns);
+    const bool bytes = product_of_bytes((Expr *)e, &p); /* factors are converted as they are read */
     for (int i = 0; i < 2; i++) {
-        const Expr *x = p.factor[i];
+        const Expr *x = bytes ? p.load[i] : p.factor[i];
         if (i != built || (x->op == E_LOAD && !(flat_of(k->c, x)->flags & (EF_LOAD | EF_GUARD)))) {
             walk(k, x, terms, index);
             continue;
@@ -94,8 +97,8 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
             walk_softmax_sum(k, &a, inner);
             return;
         }
-        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
-            k->w.flops += 2 * inner;
+        if (is_fast_product((Expr *)e)) {
+            k->w.flops += dtype_is_float(e->dtype) ? 2 * inner : 2 * inner / BYTES_AT_ONCE;
             walk_factors(k, e, inner, index);
             return;
         }

@@ -7,7 +7,7 @@
 /* ---- finding --------------------------------------------------------------------------------- */
 static bool take(void *user, Expr *e) {
     Contraction *k = user;
-    k->n += k->n < MAX_PRODUCTS &&
+    k->n += k->n < MAX_PRODUCTS && !is_sum_of_squares(e) &&
             (kernel_product(k->g, e, &k->p[k->n]) || kernel_built(k->g, e, &k->p[k->n]));
     return false;
 }
