@@ -34,6 +34,24 @@ static void choose_factor(Cx *c, AttentionKernel *k, Map *seen, Expr *e) {
     for (int i = 0; i < e->n; i++) choose_factor(c, k, seen, e->a[i]);
 }
 
+/* Adds the bounds of the keys for which cond can be true. */
+static void choose_ends(Cx *c, AttentionKernel *k, Expr *cond) {
+    Expr *coef, *rest, *row;
+    if (cond->op == E_AND) {
+        choose_ends(c, k, cond->a[0]);
+        choose_ends(c, k, cond->a[1]);
+        return;
+    }
+    if ((cond->op != E_LT && cond->op != E_LE) || cond->a[0]->dtype != DT_I64 ||
+        k->nend == ATTENTION_ENDS || cond->flags & (EF_GUARD | EF_REDUCE) ||
+        !e_affine(c, e_sub(c, cond->a[1], cond->a[0]), k->sum.key, &coef, &rest) ||
+        !e_is_ival(coef, -1) || e_uses_axis(rest, k->sum.key))
+        return;
+    int64_t by = 0;
+    if (k->m && (!e_affine(c, rest, k->m, &row, &(Expr *){NULL}) || !e_is_int(row, &by))) return;
+    if (by >= 0) k->end[k->nend++] = e_addi(c, rest, cond->op == E_LE);
+}
+
 static bool choose_axes(AttentionKernel *k, int n, Axis *const *axis) {
     const SoftmaxSum *a = &k->sum;
     int64_t most = 0;
@@ -77,6 +95,11 @@ bool attention_plan(Cx *c, const SoftmaxSum *sum, int n, Axis *const *axis, int 
     k->factor = e_num(c, DT_F32, 1);
     k->product = sum->dot.reduce;
     choose_factor(c, k, map_new(c->a), sum->score);
+    const Expr *score = sum->score;
+    if (score->op == E_SELECT && score->a[2]->op == E_CONST) {
+        k->excluded = score->a[2]->f;
+        choose_ends(c, k, score->a[0]);
+    }
     if (k->m) {
         AttentionFactor q = {.e = k->query};
         k->turns = in_place(c, &q, k->m, k->along) && e_is_ival(q.by_own, 1);

@@ -13,6 +13,7 @@
 #include "scheduler/kernel/kernel.h"
 #include "utask/softmax_sum.h"
 
+#define ATTENTION_ENDS 4
 #define ATTENTION_HEIGHT                                                                           \
     8                     /* rows of a micro-kernel; smaller ones have half of it, and so on to 1 */
 #define ATTENTION_WIDTH 2 /* vectors of its tile; 4 of a single row */
@@ -26,11 +27,16 @@ typedef struct AttentionFactor {
 
 typedef struct AttentionKernel {
     SoftmaxSum sum;
-    Expr *query;                  /* over rows and `along` */
-    Expr *factor;                 /* uniform: queries are multiplied by it */
-    Expr *product;                /* the part of the scores that the products with them are */
-    bool turns;                   /* queries of neighbouring rows lie side by side in memory */
-    Axis *along, *v, *m;          /* of the scores' products; lanes; rows, or NULL */
+    Expr *query;         /* over rows and `along` */
+    Expr *factor;        /* uniform: queries are multiplied by it */
+    Expr *product;       /* the part of the scores that the products with them are */
+    bool turns;          /* queries of neighbouring rows lie side by side in memory */
+    Axis *along, *v, *m; /* of the scores' products; lanes; rows, or NULL */
+    /* Keys from these on have the score `excluded`: causal ones, and the rest of a buffer. Over
+     * rows, along which they do not fall. */
+    double excluded;
+    Expr *end[ATTENTION_ENDS];
+    int nend;
     AttentionFactor keys, values; /* own axes: along, v */
     int64_t size, width;          /* extents of along, v */
     int64_t padded;               /* the latter in whole vectors */
