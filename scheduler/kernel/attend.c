@@ -75,8 +75,8 @@ static bool choose_sizes(AttentionKernel *k, int lanes) {
     k->singles = rows < 0 || rows <= k->few;
     k->tiles = rows < 0 || rows > k->few;
     k->tile = !k->tiles ? k->few : rows >= 0 && rows <= lanes ? lanes : ATTENTION_WIDTH * lanes;
-    /* Keys, values and scores of a block stay in the first cache. */
-    k->block = wide <= 64 ? 64 : wide <= 128 ? 32 : 16;
+    /* Values and scores of a block come from the caches next to the core. */
+    k->block = wide <= 64 ? 128 : wide <= 128 ? 64 : 32;
     const int64_t copies = (k->keys.flat ? 0 : k->size) + (k->values.flat ? 0 : k->padded);
     return k->tile * (k->size + k->padded + k->block) + k->block * copies <= SCRATCH;
 }
