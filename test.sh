@@ -201,6 +201,13 @@ contrib_transformers() {
 layers() {
     "$PYTHON" tests/random/layers_check.py 5 --seed $SEED --braid $BRAID
     "$PYTHON" tests/random/layers_check.py 4 --seed $((SEED + 100)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+# Attention in one pass, against the interpreter.
+attentions() {
+    local check=("$PYTHON" tests/random/attention_check.py --braid $BRAID)
+    "${check[@]}" 12 --seed $SEED --threads 2
+    "${check[@]}" 5 --seed $((SEED + 100)) --half
+    "${check[@]}" 5 --seed $((SEED + 200)) --cpu x86-64-v3
+    "${check[@]}" 3 --seed $((SEED + 300)) --cpu x86-64-v2
 }
 
 convolutions() {
@@ -367,6 +374,7 @@ step readme "$PYTHON" tests/readme.py
 step python python_package_tests
 step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
+step attentions attentions
 step random-graphs random_graphs
 step silero silero
 step side-by-side side_by_side

@@ -7,7 +7,7 @@
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
@@ -175,6 +175,9 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_WINOGRAD:
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld tiles\"", k->winograd->k.rows,
                   k->winograd->k.nv, k->lanes, (long long)k->winograd->tiles);
+        break;
+    case KERNEL_ATTENTION:
+        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
         break;
     case KERNEL_INTEGER:
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld positions\"", k->integer->rows,
