@@ -231,7 +231,7 @@ void put_tables(Emit *em, Sb *text);
  * nothing (emit_probe.c). */
 void put_probes(const Emit *em, Sb *text, const char *const *file);
 void put_probe_tables(const Emit *em, Sb *text);
-/* The texts `entry` (ends with NULL), before the last one what reads a profile. */
+/* The texts `entry` (ends with NULL), after the one that all families share what reads a profile. */
 void put_entry(const Emit *em, Sb *text, const char *const *entry);
 /* The whole program as one C source. */
 /* Makes the library an operator of PyTorch, if the program has the name of one: the text's end
