@@ -27,6 +27,7 @@ typedef enum Action {
     SET_OUTPUT,
     SET_EMIT,
     SET_EMIT_C,
+    SET_WEIGHTS,
     SET_TUNE,
     SET_SCHEDULE,
     SET_COSTS,
@@ -75,6 +76,8 @@ static const struct Option {
     {"-i", "NAME=FILE", RUN | TIMED, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
+    {"--size", "NAME=N", COMPILE, ADD_SIZE,
+     "with --weights, a size of the random inputs that results are compared for"},
     {"--size", "NAME=N", RUN | TIMED, ADD_SIZE,
      "a size of random inputs (INPUT:AXIS=N if it has no name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
@@ -86,6 +89,8 @@ static const struct Option {
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
     {"--emit-c", "FOLDER", COMPILE, SET_EMIT_C,
      "write the library as C files with a Makefile, for another machine (--cpu); no compiler runs"},
+    {"--weights", "f16|bf16|int8", MODEL, SET_WEIGHTS,
+     "store float32 weights so where that is faster; compile prints how far results differ"},
     {"--tune", NULL, COMPILE, SET_TUNE,
      "measure alternatives while compiling, for at most a minute"},
     {"--schedule", "NAME=on|off|VALUE,...", MODEL, SET_SCHEDULE,
@@ -277,6 +282,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_OUTPUT: c->output = v; break;
     case SET_EMIT: c->emit = v; break;
     case SET_EMIT_C: c->emit_folder = v; break;
+    case SET_WEIGHTS: c->weights = v; break;
     case SET_TUNE: c->tune = true; break;
     case SET_SCHEDULE: c->schedule = v; break;
     case SET_COSTS: c->costs = v; break;
