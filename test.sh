@@ -210,6 +210,19 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
 }
 
+# Sums of products of 8-bit integers, bit for bit, by the instructions of this processor and of older ones.
+bytes() {
+    local check=("$PYTHON" tests/random/bytes_check.py --braid $BRAID) cpu
+    "${check[@]}" 40 --seed $SEED --target interp
+    "${check[@]}" 6 --seed $SEED --threads 2
+    "${check[@]}" 1 --seed $((SEED + 6)) --target plain --target emulate:cuda
+    [[ $(uname -m) == x86_64 ]] || return 0
+    for cpu in x86-64-v2 x86-64-v3 x86-64-v4; do
+        case $cpu in x86-64-v3) grep -qw avx2 /proc/cpuinfo || continue ;; x86-64-v4) grep -qw avx512bw /proc/cpuinfo || continue ;; esac
+        "${check[@]}" 3 --seed $((SEED + 10)) --threads 2 --cpu $cpu
+    done
+}
+
 # The benchmark models in small: each with its answer by numpy; trees and DAGs in forms that are no model of their own; nodes
 # that recursion alone would visit 2^63 times.
 models() {
@@ -367,6 +380,7 @@ step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
 step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --braid $BRAID
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
+step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step models models
 step plain plain
@@ -386,12 +400,14 @@ step contrib contrib
 step rows rows
 step narrow narrow
 step convolutions convolutions
+step bytes bytes
 step contrib-transformers contrib_transformers
 step matrix-units matrix_units
 step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
+step growth "$PYTHON" tests/growth.py --braid $BRAID
 step profile "$PYTHON" tests/profile.py $BRAID
 step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID

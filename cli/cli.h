@@ -25,6 +25,7 @@ typedef struct Cli {
     int64_t max_iterations, stack_depth, max_memory, seed;
     bool seeded; /* --seed */
     double rtol, atol;
+    double every_ms; /* 0: not given */
     int ninput; /* -i NAME=FILE */
     const char **input_name, **input_file;
     int nscan, ncarry;

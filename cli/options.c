@@ -51,6 +51,7 @@ typedef enum Action {
     SET_STACK_DEPTH,
     SET_SEED,
     SET_MAX_MEMORY,
+    SET_EVERY,
     SET_RTOL,
     SET_ATOL,
     ADD_INPUT,
@@ -127,6 +128,8 @@ static const struct Option {
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "number of tests to run at a time (one for each CPU)"},
     {"--verbose", NULL, TEST, SET_VERBOSE, "also print a line for each skipped test"},
+    {"--every", "MS", BENCH, SET_EVERY,
+     "begin a run every MS milliseconds, and sleep in between, as a stream does"},
     {"--json", NULL, BENCH | EXPLAIN | DEVICE, SET_JSON, "print JSON"},
     {"--json", "FILE|-", PROFILE, SET_JSON_FILE, "write the profile as JSON (-: to stdout)"},
     {"--trace", "FILE", PROFILE, SET_TRACE,
@@ -312,6 +315,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_MAX_ITERATIONS: good = parse_int(v, 1, INT64_MAX, &c->max_iterations); break;
     case SET_SEED: c->seeded = good = parse_int(v, 0, INT64_MAX, &c->seed); break;
     case SET_MAX_MEMORY: good = parse_bytes(v, &c->max_memory); break;
+    case SET_EVERY: good = parse_real(v, &c->every_ms) && c->every_ms > 0; break;
     case SET_RTOL: good = parse_real(v, &c->rtol); break;
     case SET_ATOL: good = parse_real(v, &c->atol); break;
     case ADD_INPUT: good = push_pair(&c->input_name, &c->input_file, &c->ninput, v); break;

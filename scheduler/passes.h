@@ -10,6 +10,14 @@
  * or control decision depends on. */
 void pass_dead_code(Program *p);
 
+/* Requires single-tensor OPs. Sums of products of dequantized values become sums of integers, and
+ * what only moves dequantized values moves the codes; what has no use left is left to
+ * pass_dead_code. */
+void pass_quantized(Program *p);
+
+/* Requires single-tensor OPs. What is made of constants alone becomes a constant. */
+void pass_constants(Program *p);
+
 /* Constants that are functions of their position become expressions; those that products multiply
  * by stay. */
 void pass_positions(Program *p);
@@ -82,6 +90,10 @@ void pass_library(Program *p);
  * OPs whose members read each other only at their own position. */
 void pass_fuse(Program *p);
 
+/* Requires grouped OPs. On CPUs, what stands between the two products of attention becomes part of
+ * the second one, where its kernel computes that in one pass. */
+void pass_attention(Program *p);
+
 /* Requires grouped OPs. Sets LoopCarry.inplace, push, Stmt.op.at and Tensor.grow. */
 void pass_inplace(Program *p);
 /* The same for one carried value that grows (grow.c); false: nothing was changed. */
@@ -101,6 +113,9 @@ void pass_replicate(Program *p);
 
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);
+
+/* Requires the distribution. Sets Stmt.op.strip, rows and follows (scheduler/plan/strips.h). */
+void pass_strips(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);

@@ -61,6 +61,7 @@ typedef struct Emit {
     const char **packed_name; /* by number */
     Sb consts;                /* declarations of constants */
     int nfunction, nturn;
+    const char *strip;    /* text of the number of the strip that is computed; NULL: all of it */
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
@@ -149,6 +150,8 @@ typedef struct Group {
     bool meets; /* the function begins with a block barrier */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
+    /* The same of a load. */
+    const char *(*loaded)(struct Group *g, Expr *e);
 } Group;
 
 /* Emits the function of an S_OP group, unless an equal one exists, and its call in `kernel`;
@@ -160,6 +163,9 @@ void group_store_member(Group *g, int i, Expr *value);
 /* The same in a loop over lanes [from, to) of axis v, counted from v0; by vectors if `simd` and no
  * member has a guard. */
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd);
+/* Opens the loop over tiles of this unit's range of axis v: v0 is the first of its `lanes`. A
+ * single one has constant length, for which compilers find vectors of several sizes. */
+void group_lane_tiles(Group *g, Axis *v, int tile);
 /* Text of this unit's range of axis x: all of it, unless x is the split axis. */
 const char *group_from(const Group *g, const Axis *x);
 const char *group_to(Group *g, const Axis *x);
@@ -177,7 +183,13 @@ void group_loops(Group *g);
 void group_contraction(Group *g);
 void group_convolution(Group *g);
 void group_winograd(Group *g);
+void group_sparse(Group *g);
+void group_integer(Group *g);
+void group_depthwise(Group *g);
+void group_attention(Group *g);
 void group_lanes(Group *g);
+void group_sliding(Group *g);
+void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);
 

@@ -107,8 +107,62 @@ static void fill_winograd(const Packed *p, float *to) {
     }
 }
 
+/* ---- 8-bit integers -------------------------------------------------------------------------- */
+/* The zero point of lane l of vector v. */
+static int64_t zero_at(const Packed *p, int64_t v, int64_t l) {
+    const PackSource *z = &p->zero;
+    if (!z->data) return p->zero_is;
+    return elem_get_i(z->data->dtype, z->data->data,
+                      z->base + (v * p->extent[p->nouter] + l) * z->stride[0]);
+}
+
+/* One line of a form of sums: a value for each lane of vector v. */
+static void fill_lanes(const Packed *p, int64_t v, int32_t *to) {
+    const PackSource *s = &p->source[0];
+    const int64_t lanes = p->extent[p->nouter], flip = s->data->dtype == DT_U8 ? 128 : 0;
+    for (int64_t l = 0; l < lanes && v * lanes + l < p->limit; l++) {
+        const int64_t zero = zero_at(p, v, l);
+        int64_t idx[PACK_DIMS] = {v}, n = 1, sum = 0;
+        idx[p->nouter] = l;
+        for (int d = 1; d < p->nouter; d++) n *= p->extent[d];
+        for (; n > 0; n--, advance(p, 1, p->nouter, idx))
+            sum += elem_get_i(s->data->dtype, s->data->data, place_of(p, s, idx)) - zero;
+        to[l] = (int32_t)(p->form == PACK_SUMS ? sum : zero - flip);
+    }
+}
+
+/* The lines of vector v: for each step, its elements of each lane. */
+static void fill_steps(const Packed *p, int64_t v, void *data) {
+    const PackSource *s = &p->source[0];
+    const int64_t lanes = p->extent[p->nouter], flip = s->data->dtype == DT_U8 ? 128 : 0;
+    int64_t outer = 1, run = 1;
+    for (int d = 1; d < p->nouter; d++) *(d < p->nouter - p->run ? &outer : &run) *= p->extent[d];
+    const int64_t vector = outer * div_up(run, p->step) * p->line;
+    for (int64_t l = 0; l < lanes && v * lanes + l < p->limit; l++) {
+        const int64_t less = p->dtype == DT_I16 ? zero_at(p, v, l) : flip;
+        int64_t idx[PACK_DIMS] = {v};
+        idx[p->nouter] = l;
+        for (int64_t o = 0; o < outer; o++)
+            for (int64_t r = 0; r < run; r++, advance(p, 1, p->nouter, idx)) {
+                const int64_t step = o * div_up(run, p->step) + r / p->step;
+                elem_set_i(p->dtype, data, v * vector + step * p->line + l * p->step + r % p->step,
+                           elem_get_i(s->data->dtype, s->data->data, place_of(p, s, idx)) - less);
+            }
+    }
+}
+
+static void fill_bytes(const Packed *p, void *data) {
+    for (int64_t v = 0; v < p->extent[0]; v++)
+        if (p->form == PACK_STEPS)
+            fill_steps(p, v, data);
+        else
+            fill_lanes(p, v, (int32_t *)data + v * p->extent[p->nouter]);
+}
+
 void packed_fill(const Packed *p, void *data) {
-    if (p->winograd)
+    if (p->form)
+        fill_bytes(p, data);
+    else if (p->winograd)
         fill_winograd(p, data);
     else
         fill(p, data);

@@ -1,10 +1,13 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "utask/attention.h"
 #include "utask/coded.h"
 #include "utask/product.h"
 
 #include <math.h>
+
+#define BYTES_AT_ONCE 4 /* products of 8-bit integers in the time of one of float32 */
 
 static double value_or(const Expr *e, double unknown) {
     int64_t v;
@@ -57,8 +60,9 @@ static void walk_factors(WorkCount *k, const Expr *e, double terms, bool index) 
     int built = -1;
     if (product_of((Expr *)e, &p))
         built = product_built(k->c, &p, k->t->rank, k->t->axis, &columns);
+    const bool bytes = product_of_bytes((Expr *)e, &p); /* factors are converted as they are read */
     for (int i = 0; i < 2; i++) {
-        const Expr *x = p.factor[i];
+        const Expr *x = bytes ? p.load[i] : p.factor[i];
         if (i != built || (x->op == E_LOAD && !(flat_of(k->c, x)->flags & (EF_LOAD | EF_GUARD)))) {
             walk(k, x, terms, index);
             continue;
@@ -69,12 +73,26 @@ static void walk_factors(WorkCount *k, const Expr *e, double terms, bool index) 
     }
 }
 
+/* A softmax-weighted sum with so many terms: each score, with its exponential, is computed once for
+ * all lanes, along which only the values move. */
+static void walk_softmax_sum(WorkCount *k, const SoftmaxSum *a, double terms) {
+    double scores = terms;
+    for (int d = 0; d < k->t->rank; d++)
+        if (!e_uses_axis(a->score, k->t->axis[d]) && e_uses_axis(a->value, k->t->axis[d]))
+            scores /= value_or(k->t->dim[d], k->unknown);
+    k->w.flops += 2 * terms;
+    k->w.expensive += scores;
+    walk(k, a->value, terms, false);
+    walk(k, a->score, scores, false);
+}
+
 /* Operations of one evaluation of e in a scope of `times` evaluations, its loads' bytes with them.
  */
 static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     if (e->pure || e->op == E_AXIS) return;
     if (!map_add(k->seen, (uint64_t)e->id + 1)) return;
     double inner = times;
+    SoftmaxSum a;
     switch (e->op) {
     case E_LOAD: {
         /* No more distinct elements than the tensor has, and than are asked for. */
@@ -91,8 +109,12 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     }
     case E_REDUCE:
         for (int i = 0; i < e->naxis; i++) inner *= value_or(e->raxis[i]->extent, k->unknown);
-        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
-            k->w.flops += 2 * inner;
+        if (softmax_sum_of(k->c, (Expr *)(uintptr_t)e, &a)) {
+            walk_softmax_sum(k, &a, inner);
+            return;
+        }
+        if (is_fast_product((Expr *)e)) {
+            k->w.flops += dtype_is_float(e->dtype) ? 2 * inner : 2 * inner / BYTES_AT_ONCE;
             walk_factors(k, e, inner, index);
             return;
         }

@@ -8,7 +8,7 @@
 static bool take(void *user, Expr *e) {
     Contraction *k = user;
     Product *p = &k->p[k->n];
-    if (k->n == MAX_PRODUCTS) return false;
+    if (k->n == MAX_PRODUCTS || is_sum_of_squares(e)) return false;
     /* Factors of 16 bits are converted once for all columns, where the kernel can do that. */
     const bool plain = kernel_product(k->g, e, p), narrow = plain && !product_plain(&p->sum);
     Product built;

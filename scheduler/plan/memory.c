@@ -7,6 +7,7 @@
  * where there is room. */
 #include "scheduler/plan/memory.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/plan/strips.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 #include <stdlib.h>
@@ -183,8 +184,8 @@ static void number_call(Planner *q, Stmt *s) {
     l->end = ++q->pos;
 }
 
-/* What statements beside each other define lives at the same time: from number `start` to the
- * present. */
+/* What statements beside each other, or in strips, define lives at the same time: from number
+ * `start` to the present. */
 static void number_beside(Planner *q, int first, int start) {
     for (int i = first; i < q->all.n; i++) {
         Mem *m = q->all.p[i]->plan;
@@ -200,7 +201,8 @@ static void number(Planner *q, Seq *seq) {
     for (int i = 0; i < seq->s.n; i++) {
         Stmt *s = seq->s.p[i];
         const int begin = ++q->pos;
-        if (!s->beside) first = q->all.n, start = q->pos;
+        const bool together = s->beside || (i > 0 && strip_follows(seq->s.p[i - 1], s));
+        if (!together) first = q->all.n, start = q->pos;
         switch (s->kind) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
@@ -263,7 +265,7 @@ static void number(Planner *q, Seq *seq) {
         }
         default: break;
         }
-        if (s->beside) number_beside(q, first, start);
+        if (together) number_beside(q, first, start);
         const bool control = s->kind == S_LOOP || s->kind == S_BRANCH;
         if (inside || !control || s->level != LEVEL_CLUSTER) continue;
         if (s->beside)

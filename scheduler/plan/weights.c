@@ -7,7 +7,10 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/sparse.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
@@ -117,6 +120,29 @@ static void convolution(Walk *k, const Convolution *x) {
     for (int i = 0; i < x->n; i++) read_sum(k, x->s[i].reduce, NULL, x->s[i].sca);
 }
 
+static void sparse(Walk *k, const SparseKernel *x) {
+    for (int i = 0; i < x->n; i++) {
+        const Tensor *lists[] = {x->s[i].start, x->s[i].value, x->s[i].at, x->s[i].block};
+        for (size_t j = 0; j < COUNT(lists); j++) add_tensor(k, lists[j]);
+        read_sum(k, x->s[i].reduce, NULL, x->s[i].x);
+    }
+}
+
+static void integer(Walk *k, const Integer *x) {
+    for (int i = 0; i < x->n; i++) {
+        const IntegerSum *s = &x->s[i];
+        add_packed(k, s->packed);
+        add_packed(k, s->sums);
+        if (s->zeros) add_packed(k, s->zeros);
+        read_sum(k, s->reduce, s->x_zero, s->x);
+    }
+}
+
+static void depthwise(Walk *k, const Depthwise *x) {
+    for (int i = 0; i < x->n; i++) add_packed(k, x->packed[i]);
+    for (int i = 0; i < x->n; i++) read_sum(k, x->s[i].reduce, NULL, x->s[i].x);
+}
+
 static void dots(Walk *k, const DotsKernel *x) {
     for (int i = 0; i < x->npart; i++)
         if (x->part[i].packed) add_packed(k, x->part[i].weights);
@@ -141,6 +167,9 @@ static void group(Walk *k, const Stmt *s) {
     case KERNEL_CONTRACTION: contraction(k, g->contraction); break;
     case KERNEL_CONVOLUTION: convolution(k, g->convolution); break;
     case KERNEL_WINOGRAD: convolution(k, &g->winograd->k); break;
+    case KERNEL_SPARSE: sparse(k, g->sparse); break;
+    case KERNEL_INTEGER: integer(k, g->integer); break;
+    case KERNEL_DEPTHWISE: depthwise(k, g->depthwise); break;
     case KERNEL_DOTS: dots(k, g->dots); break;
     default: break;
     }

@@ -16,15 +16,15 @@
 
 typedef VEC(Tensor *) TensorVec;
 
-typedef struct Use { /* of a tensor */
+typedef struct Readers { /* of a tensor */
     bool other;      /* it is used as a whole, or by a statement that computes no tensor */
     TensorVec by;
-} Use;
+} Readers;
 
 typedef struct Sink {
     Program *p;
     Cx *c;
-    Use *of; /* by tensor id */
+    Readers *of; /* by tensor id */
     VEC(Stmt *) order;
     Tensor *user, *sunk;
 } Sink;
@@ -88,7 +88,7 @@ static Expr *runs_below(Cx *c, const Seq *in, const Seq *out) {
 
 /* Evaluations of t's elements, were it computed where it is read; NULL: it cannot be. */
 static Expr *evaluations(Sink *k, const Tensor *t, Expr **runs) {
-    const Use *u = &k->of[t->id];
+    const Readers *u = &k->of[t->id];
     Expr *all = e_int(k->c, 0);
     for (int i = 0; i < u->by.n; i++) {
         const Tensor *x = u->by.p[i];
@@ -111,7 +111,7 @@ typedef struct Source {
 /* What only it is made of follows it, but for sums. */
 static void source_load(void *user, Expr *e) {
     Source *x = user;
-    const Use *u = &x->k->of[e->t->id];
+    const Readers *u = &x->k->of[e->t->id];
     if (!map_add(x->seen, (uint64_t)e->t->id + 1)) return;
     if (e->t->kind == TK_TE && u->by.n == 1 && !u->other && !(e->t->body->flags & EF_REDUCE))
         e_each_load(x->k->c, e->t->body, source_load, x);
@@ -192,7 +192,7 @@ static void hand_over(void *user, Expr *e) {
 }
 
 static void sink(Sink *k, Tensor *t) {
-    const Use *u = &k->of[t->id];
+    const Readers *u = &k->of[t->id];
     k->sunk = t;
     for (int i = 0; i < u->by.n; i++)
         u->by.p[i]->body = e_subst(k->c, u->by.p[i]->body, 0, NULL, NULL, inlined, k);
@@ -201,7 +201,7 @@ static void sink(Sink *k, Tensor *t) {
 
 void pass_sink(Program *p) {
     Cx *c = p->cx;
-    Sink k = {.p = p, .c = c, .of = NEWN(c->a, Use, c->next_tensor + 1)};
+    Sink k = {.p = p, .c = c, .of = NEWN(c->a, Readers, c->next_tensor + 1)};
     for (int i = 0; i < p->nout; i++) {
         other_use(&k, p->out[i].t);
         if (p->out[i].has) e_each_load(c, p->out[i].has, other_load, &k);
