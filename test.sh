@@ -19,6 +19,7 @@ RNN_MODELS=60
 VALUES=30
 BROKEN=800
 CONV_MODELS=12
+NARROW_MODELS=10
 FUZZ_RUNS=200000
 SEED=1
 BRAID=build/release/braid
@@ -189,6 +190,12 @@ contrib() {
 
 # Blocks of rows by weights that are fetched ahead.
 rows() { "$PYTHON" tests/random/rows_check.py --seed $SEED --braid $BRAID; }
+
+# Weights of few bits.
+narrow() {
+    "$PYTHON" tests/random/narrow_check.py $NARROW_MODELS --seed $SEED --cpu native --cpu x86-64-v3 --braid $BRAID
+    "$PYTHON" tests/random/narrow_check.py 4 --seed $((SEED + NARROW_MODELS)) --cpu x86-64-v2 --braid $BRAID
+}
 
 # com.microsoft's operators of transformers.
 contrib_transformers() {
@@ -406,6 +413,7 @@ step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
 step rnn rnn
 step contrib contrib
 step rows rows
+step narrow narrow
 step convolutions convolutions
 step layers layers
 step bytes bytes
