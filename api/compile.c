@@ -54,6 +54,11 @@ static const Pass passes[] = {
      "other codes are opened; kernels pack constants"},
     {"positions", pass_positions, STAGE_PLAIN, STAGE_PLAIN,
      "what follows sees where values change; products are seen best as the model has them"},
+    {"widen", pass_widen, STAGE_PLAIN, STAGE_PLAIN,
+     "what follows finds products of 16-bit floats as it finds those of float32"},
+    {"codes", pass_codes, STAGE_PLAIN, STAGE_PLAIN,
+     "while a factor's dimensions are those that it was computed with"},
+    {"narrow", pass_narrow, STAGE_PLAIN, STAGE_PLAIN, "not what is narrow already"},
     {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
      "products of constants are seen best as the model has them"},
     {"linearize", pass_linearize, STAGE_PLAIN, STAGE_PLAIN,
@@ -87,6 +92,8 @@ static const Pass passes[] = {
     {"library", pass_library, STAGE_PLAIN, STAGE_PLAIN,
      "takes products out before fusion puts something into them"},
     {"fuse", pass_fuse, STAGE_PLAIN, STAGE_GROUPED, "the last one for single tensors"},
+    {"attention", pass_attention, STAGE_GROUPED, STAGE_GROUPED,
+     "a sum over weights stays in a group whose kernel computes it in one pass"},
     {"inplace", pass_inplace, STAGE_GROUPED, STAGE_GROUPED,
      "only what is computed into memory changes something there"},
     {"recluster", pass_recluster, STAGE_GROUPED, STAGE_GROUPED,
@@ -152,6 +159,7 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
     k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
+    k->weights = o->weights;
     k->profile = o->profile;
     k->measured = o->measured;
     k->nmeasured = o->nmeasured;

@@ -7,6 +7,7 @@
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
+#include "scheduler/kernel/attention.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
@@ -32,6 +33,7 @@ static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_WINOGRAD] = "winograd",
                                                       [KERNEL_INTEGER] = "integer",
                                                       [KERNEL_DEPTHWISE] = "depthwise",
+                                                      [KERNEL_ATTENTION] = "attention",
                                                       [KERNEL_DOTS] = "dots",
                                                       [KERNEL_THREADS] = "threads"};
 
@@ -181,6 +183,9 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_DEPTHWISE:
         sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
                   k->lanes);
+        break;
+    case KERNEL_ATTENTION:
+        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,

@@ -26,6 +26,17 @@ void pass_positions(Program *p);
  * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
 
+/* Requires single-tensor OPs. On processors with vectors, values of 16-bit floats are kept in memory
+ * as float32, where nobody else sees them, and 16-bit factors of products become float32. */
+void pass_widen(Program *p);
+
+/* Requires single-tensor OPs. On processors with vectors, sets Tensor.coded of factors that are
+ * numbers of few bits. */
+void pass_codes(Program *p);
+
+/* Requires single-tensor OPs. Rounds float32 factors to Schedule.weights, where that pays. */
+void pass_narrow(Program *p);
+
 /* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
  * loads of a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);
@@ -78,6 +89,10 @@ void pass_library(Program *p);
  * memory traffic without repeating work, and joins expressions over one domain into groups. Leaves
  * OPs whose members read each other only at their own position. */
 void pass_fuse(Program *p);
+
+/* Requires grouped OPs. On CPUs, what stands between the two products of attention becomes part of
+ * the second one, where its kernel computes that in one pass. */
+void pass_attention(Program *p);
 
 /* Requires grouped OPs. Sets LoopCarry.inplace, push, Stmt.op.at and Tensor.grow. */
 void pass_inplace(Program *p);

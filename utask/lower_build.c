@@ -123,6 +123,8 @@ Tensor *te_end(Lower *L, Tensor *t, Expr *body) {
     if (k) {
         Tensor *r = const_tensor(L, k);
         r->path = t->path;
+        r->folded = body;
+        memcpy(r->axis, t->axis, sizeof r->axis);
         return r;
     }
     op_append(L, t);

@@ -585,7 +585,10 @@ const char *fn_expr(Fn *f, Expr *e) {
         break;
     case E_CAST:
         s = clipped(f, e);
-        if (!s) s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0]));
+        if (s) break;
+        s = fn_expr(f, e->a[0]);
+        if (e->a[0]->op != E_LOAD || e->a[0]->t->values != e->dtype) /* else it is rounded */
+            s = cast(f, e->dtype, e->a[0]->dtype, s);
         break;
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:

@@ -35,6 +35,7 @@ static void settle(void *user, Seq *q, int *at) {
     t->kind = TK_CONST;
     t->data = k;
     t->seq = p->top;
+    t->folded = t->body;
     t->body = NULL;
     memmove(q->s.p + *at, q->s.p + *at + 1, sizeof *q->s.p * (size_t)(--q->s.n - *at));
     --*at;

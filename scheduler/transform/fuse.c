@@ -252,8 +252,15 @@ static double operand_ns(void *user, double unknown) {
     return times * ns + o->loads * ns / plan->units;
 }
 
+/* A load of 16-bit floats as float32. */
+static bool is_widened(const Expr *e) {
+    return e->op == E_CAST && e->dtype == DT_F32 && e->a[0]->op == E_LOAD && !e->a[0]->kind &&
+           (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16);
+}
+
 /* Whether the products with t compute it for themselves, rows by rows: what is read through an
- * index, so that it is not copied first, and sums and the like of such. */
+ * index, so that it is not copied first, and sums and the like of such; what is only widened. */
+
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
     OperandWays o = {.f = f, .t = t, .k = k, .inner = s->inner > 0, .loads = s->own};
@@ -264,7 +271,7 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
         s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
-    if (!indirect.found) return false;
+    if (!indirect.found && !is_widened(t->body)) return false;
     for (int i = 0; i < u->n; i++) { /* those over one domain become one group */
         int j = 0;
         while (j < i && !(u->p[j]->seq == u->p[i]->seq && same_dims(u->p[j], u->p[i]))) j++;
