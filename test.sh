@@ -198,9 +198,16 @@ contrib_transformers() {
     "${check[@]}" 16 --target emulate:cuda --seed $((SEED + 2000))
 }
 
+layers() {
+    "$PYTHON" tests/random/layers_check.py 5 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/layers_check.py 4 --seed $((SEED + 100)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+}
+
 convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
 }
 
 # Networks as quantizers write them: their products by integers, on older processors, too, and on a GPU as floats.
@@ -401,6 +408,7 @@ step rnn rnn
 step contrib contrib
 step rows rows
 step convolutions convolutions
+step layers layers
 step bytes bytes
 step quantized quantized
 step contrib-transformers contrib_transformers

@@ -135,6 +135,9 @@ bool fn_guarded(Fn *f, Expr *e);
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
+/* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
+ * NULL: e is none. */
+const char *fn_clipped(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */
@@ -160,6 +163,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
 /* Stores every member, or `value` as member i, at the current position of the axes. */
 void group_members(Group *g);
 void group_store_member(Group *g, int i, Expr *value);
+void group_store_at(Group *g, int i, Expr *value, Expr *position);
 /* The same in a loop over lanes [from, to) of axis v, counted from v0; by vectors if `simd` and no
  * member has a guard. */
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd);
