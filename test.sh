@@ -224,6 +224,15 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
 }
 
+# Networks as quantizers write them: their products by integers, on older processors, too, and on a GPU as floats.
+quantized() {
+    local check=("$PYTHON" tests/random/quantized_check.py --braid $BRAID)
+    "${check[@]}" 60 --seed $SEED --target interp
+    "${check[@]}" 8 --seed $SEED --threads 2
+    "${check[@]}" 2 --seed $((SEED + 8)) --target emulate:cuda
+    [[ $(uname -m) != x86_64 ]] || "${check[@]}" 4 --seed $((SEED + 12)) --cpu x86-64-v2
+}
+
 # Sums of products of 8-bit integers, bit for bit, by the instructions of this processor and of older ones.
 bytes() {
     local check=("$PYTHON" tests/random/bytes_check.py --braid $BRAID) cpu
@@ -417,6 +426,7 @@ step narrow narrow
 step convolutions convolutions
 step layers layers
 step bytes bytes
+step quantized quantized
 step contrib-transformers contrib_transformers
 step matrix-units matrix_units
 step compile-cuda compile_cuda
