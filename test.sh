@@ -208,6 +208,8 @@ contrib_transformers() {
 layers() {
     "$PYTHON" tests/random/layers_check.py 5 --seed $SEED --braid $BRAID
     "$PYTHON" tests/random/layers_check.py 4 --seed $((SEED + 100)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+}
+
 # Attention in one pass, against the interpreter.
 attentions() {
     local check=("$PYTHON" tests/random/attention_check.py --braid $BRAID)

@@ -187,9 +187,6 @@ static void put_tile(Sb *s, const Kernel *k) {
         sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
                   k->lanes);
         break;
-    case KERNEL_ATTENTION:
-        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
-        break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,
                   k->dots->npart && k->dots->part[0].matrix ? " by matrix units" : "");
