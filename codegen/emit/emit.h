@@ -18,6 +18,7 @@ struct Captured;
 typedef struct Target {
     const char *function;  /* qualifier of a group's function */
     const char *outlined;  /* the same, if it must not be inlined */
+    const char *apart;     /* the same, compiled beside the kernel; NULL: there is one text */
     const char *recursive; /* qualifier of a recursive function */
     const char *kernel;    /* qualifier of a micro-kernel */
     const char *inside;    /* qualifiers of a function that one thread runs */
@@ -52,9 +53,13 @@ typedef struct Emit {
     Cx *c;
     Arena *a;
     const Target *target;
-    Sb functions; /* and types; they precede the kernel */
-    Sb body;      /* the kernel's body */
-    Sb *weights;  /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
+    Sb bodies;               /* hand-written ones; they precede all functions */
+    Sb kernels;              /* prototypes of micro-kernels, and of groups that stand apart */
+    Sb prototypes;
+    Sb functions;            /* and types; they precede the kernel */
+    VEC(const char *) apart; /* functions that are compiled beside the kernel */
+    Sb body;                 /* the kernel's body */
+    Sb *weights; /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
     Map *function_name;       /* by text */
     Map *extern_files;        /* hand-written bodies that are pasted already */
     Map *const_name;          /* Const data pointer -> name of its array */
@@ -204,6 +209,10 @@ const char *group_weights(Group *g, const char *name);
 /* Emits a function unless an equal one exists. Returns its name. */
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body);
+/* The same with a prototype, for any translation unit to call it; `apart`: compiled beside the
+ * kernel (Kernel.apart), if the family has that. */
+const char *emit_shared(Emit *em, const char *stem, const char *qualifier, const char *params,
+                        const char *body, bool apart);
 void extern_text(Emit *em, const char *file);      /* pastes codegen/text/extern/FILE once */
 void linearize_text(Emit *em);                     /* the same for codegen/text/linearize.inc */
 const char *emit_comment(Emit *em, const char *s); /* s, safe inside a C comment */
@@ -225,18 +234,20 @@ void put_embedded(Sb *s, const char *const *name); /* ends with NULL */
 void put_weights(const Emit *em, Sb *out);
 /* All functions, then the kernel. */
 void put_kernel(const Emit *em, Sb *text, const char *name);
-/* The tables and numbers that the entry reads. */
-void put_tables(Emit *em, Sb *text);
+/* What the entry reads: tables, and declarations of them for another translation unit. */
+void put_tables(Emit *em, Sb *text, const char *linkage);
+void put_declarations(Emit *em, Sb *text);
+void put_numbers(Emit *em, Sb *text); /* as macros */
 /* The texts `file` (ends with NULL) and the tables of a program that measures itself; of another,
  * nothing (emit_probe.c). */
 void put_probes(const Emit *em, Sb *text, const char *const *file);
 void put_probe_tables(const Emit *em, Sb *text);
 /* The texts `entry` (ends with NULL), before the last one what reads a profile. */
 void put_entry(const Emit *em, Sb *text, const char *const *entry);
-/* The whole program as one C source. */
 /* Makes the library an operator of PyTorch, if the program has the name of one: the text's end
  * (torch.c). */
 void put_torch(Emit *em, Sb *text);
-void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
+/* The whole program as one text in C, and as translation units (units.c). */
+void put_units(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
 
 #endif

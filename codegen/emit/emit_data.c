@@ -58,21 +58,46 @@ const char *emit_const(Emit *em, const Tensor *t) {
     return s;
 }
 
-const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
-                          const char *body) {
+/* The name of a function; *found: it exists. */
+static const char *function_name(Emit *em, const char *stem, const char *qualifier,
+                                 const char *params, const char *body, bool *found) {
     char *key = arena_printf(em->a, "%s(%s)%s", qualifier, params, body);
     const char *name = map_get(em->function_name, key);
+    *found = name != NULL;
     if (name) return name;
     name = arena_printf(em->a, "f%d_%s", em->nfunction++, c_name(em->a, stem, 32));
     map_set(em->function_name, key, (void *)(uintptr_t)name);
-    sb_printf(&em->functions, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    return name;
+}
+
+const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
+                          const char *body) {
+    bool found;
+    const char *name = function_name(em, stem, qualifier, params, body, &found);
+    if (!found) sb_printf(&em->functions, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    return name;
+}
+
+const char *emit_shared(Emit *em, const char *stem, const char *qualifier, const char *params,
+                        const char *body, bool apart) {
+    bool found;
+    if (!em->target->apart) return emit_function(em, stem, qualifier, params, body);
+    const char *name = function_name(em, stem, qualifier, params, body, &found);
+    if (found) return name;
+    sb_printf(qualifier == em->target->kernel ? &em->kernels : &em->prototypes, "%s %s(%s);\n",
+              qualifier, name, params);
+    const char *text = arena_printf(em->a, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    if (apart)
+        vec_push(em->a, &em->apart, text);
+    else
+        sb_puts(&em->functions, text);
     return name;
 }
 
 void linearize_text(Emit *em) {
     if (map_get(em->extern_files, "linearize")) return;
     map_set(em->extern_files, "linearize", em);
-    sb_puts(&em->functions, embedded_text("linearize.inc"));
+    sb_puts(&em->bodies, embedded_text("linearize.inc"));
 }
 
 void extern_text(Emit *em, const char *file) {
@@ -81,8 +106,8 @@ void extern_text(Emit *em, const char *file) {
     if (!map_get(em->extern_files, "extern")) {
         map_set(em->extern_files, "extern", em);
         extern_text(em, "extern");
-        sb_puts(&em->functions, embedded_text("extern/extern.inc"));
+        sb_puts(&em->bodies, embedded_text("extern/extern.inc"));
     }
     if (strcmp(file, "extern"))
-        sb_puts(&em->functions, embedded_text(arena_printf(em->a, "extern/%s.inc", file)));
+        sb_puts(&em->bodies, embedded_text(arena_printf(em->a, "extern/%s.inc", file)));
 }

@@ -162,9 +162,12 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     }
     if (g.body.n) sb_puts(&whole, g.body.p);
     const char *stem = lead->name ? lead->name : "value";
+    const char *body = whole.n ? whole.p : "";
     /* Not inlined into recursive functions: their C stack stays small. */
     const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
-    const char *name = emit_function(em, stem, qualifier, params.p, whole.n ? whole.p : "");
+    const char *name = k->apart && em->target->apart
+                           ? emit_shared(em, stem, em->target->apart, params.p, body, true)
+                           : emit_function(em, stem, qualifier, params.p, body);
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
 }

@@ -9,6 +9,7 @@
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/kernel/threads.h"
+#include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
@@ -95,12 +96,24 @@ static Kernel *kernel_new(Program *p, Stmt *s) {
 typedef struct KernelChoice {
     Program *p;
     int64_t streamed; /* contraction.h */
+    int inlined;
 } KernelChoice;
 
+/* A call costs a few nanoseconds: only short groups in loops are inlined, and not many, because
+ * compilers take more than twice the time for a function of twice the size. */
+#define INLINED_NS 2000
+#define INLINED_MAX 64
+static bool stands_apart(KernelChoice *x, const Stmt *s) {
+    const int units = schedule_units(x->p->schedule, s->level);
+    return s->op.t[0]->seq->depth == 0 || cost_group_ns(x->p, s, units) > INLINED_NS ||
+           x->inlined++ >= INLINED_MAX;
+}
+
 static void choose(void *user, Stmt *s) {
-    const KernelChoice *x = user;
+    KernelChoice *x = user;
     if (s->kind != S_OP) return;
     Kernel *k = s->op.kernel = kernel_new(x->p, s);
+    k->apart = x->p->nfunc > 0 || stands_apart(x, s);
     if (op_is_empty(s)) {
         k->kind = KERNEL_NONE;
         return;
@@ -117,6 +130,6 @@ static void choose(void *user, Stmt *s) {
 }
 
 void pass_kernel(Program *p) {
-    KernelChoice x = {p, contraction_streamed(p)};
+    KernelChoice x = {.p = p, .streamed = contraction_streamed(p)};
     seq_each(p->top, choose, &x);
 }

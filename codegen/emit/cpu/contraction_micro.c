@@ -15,7 +15,8 @@ Micro micro_new(Group *g, const Contraction *k, int set) {
 
 const char *micro_end(Micro *u, const char *stem) {
     Emit *em = u->g->em;
-    const char *name = emit_function(em, stem, em->target->kernel, u->params.p, u->body.p);
+    const char *name = emit_shared(em, stem, em->target->kernel, u->params.p, u->body.p,
+                                   u->g->k->apart);
     return arena_printf(em->a, "%s(%s);", name, u->args.p);
 }
 
