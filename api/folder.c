@@ -15,7 +15,7 @@ char *rt_cache_folder(const braid_options *o) {
 }
 
 char *rt_kept_folder(const braid_options *o) {
-    char *folder = o->no_cache ? NULL : rt_cache_folder(o);
+    char *folder = o->no_cache && !o->cache_dir ? NULL : rt_cache_folder(o);
     char *kept = folder && rt_make_folders(folder) ? rt_text("%s/objects", folder) : NULL;
     free(folder);
     if (kept && rt_make_folders(kept)) return kept;

@@ -57,7 +57,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
 #define UNIT_BYTES 32768
 typedef struct Unit {
     Sb text;
-    bool same; /* as that of many other programs: its object file is worth keeping */
+    bool same;  /* as that of many other programs: its object file is worth keeping */
+    bool brief; /* it runs briefly, and is not worth much optimization */
 } Unit;
 /* The texts that a library is built from. */
 typedef struct Texts {

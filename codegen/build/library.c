@@ -53,7 +53,9 @@ static void prepare(Library *l, int i) {
     } else
         snprintf(p->text, sizeof p->text, "%s", l->text_path);
     snprintf(p->object, sizeof p->object, "%s.%d.o", l->text_path, i);
-    const char *own[] = {"-O2", l->arch, l->weights, "-c", "-o", p->object, p->text};
+    const bool brief = l->n && l->unit[i].brief;
+    const char *own[] = {
+        brief ? "-O1" : "-O2", l->arch, l->weights, "-c", "-o", p->object, p->text};
     size_t n = 0;
     p->argv[n++] = ARG(build_cc(l->o));
     for (const char *const *flag = compile_flags; *flag; flag++) p->argv[n++] = ARG(*flag);

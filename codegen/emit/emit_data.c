@@ -97,17 +97,27 @@ const char *emit_shared(Emit *em, const char *stem, const char *qualifier, const
 void linearize_text(Emit *em) {
     if (map_get(em->extern_files, "linearize")) return;
     map_set(em->extern_files, "linearize", em);
-    sb_puts(&em->bodies, embedded_text("linearize.inc"));
+    sb_puts(&em->functions, embedded_text("linearize.inc"));
+}
+
+/* Prototypes of what a text defines for others: functions that begin with BX_BODY or BK_KERNEL. */
+static void put_prototypes(Sb *to, const char *text) {
+    for (const char *p = text; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        if (!strncmp(p, "BX_BODY ", 8) || !strncmp(p, "BK_KERNEL ", 10)) {
+            sb_write(to, p, strcspn(p, ")") + 1);
+            sb_puts(to, ";\n");
+        }
+}
+
+static void put_body(Emit *em, const char *file) {
+    const char *text = embedded_text(arena_printf(em->a, "extern/%s.inc", file));
+    map_set(em->extern_files, file, em);
+    sb_puts(&em->bodies, text);
+    if (em->target->apart) put_prototypes(&em->kernels, text);
 }
 
 void extern_text(Emit *em, const char *file) {
     if (map_get(em->extern_files, file)) return;
-    map_set(em->extern_files, file, em);
-    if (!map_get(em->extern_files, "extern")) {
-        map_set(em->extern_files, "extern", em);
-        extern_text(em, "extern");
-        sb_puts(&em->bodies, embedded_text("extern/extern.inc"));
-    }
-    if (strcmp(file, "extern"))
-        sb_puts(&em->bodies, embedded_text(arena_printf(em->a, "extern/%s.inc", file)));
+    if (!map_get(em->extern_files, "extern")) put_body(em, "extern");
+    put_body(em, file);
 }

@@ -1,8 +1,9 @@
 /* units.c: the texts of a program in C: all of it as one, and as translation units.
  *
  * The units are compiled side by side and linked: one holds the kernel with what may be inlined
- * into it, one the entry, the others the functions that stand apart (Kernel.apart). The entry's is
- * the same for many programs. Each begins with the same texts and prototypes. */
+ * into it, one the hand-written bodies, one the entry, the others the functions that stand apart
+ * (Kernel.apart). Bodies and entry are the same for many programs. Each unit begins with the same
+ * texts and prototypes. */
 #include "codegen/embed.h"
 #include "codegen/emit/emit.h"
 
@@ -77,14 +78,15 @@ void put_units(Emit *em, const char *const *preludes, const char *const *entry, 
     size_t bytes = 0;
     for (int i = 0; i < em->apart.n; i++) bytes += strlen(em->apart.p[i]);
     const size_t most = bytes / UNIT_BYTES;
-    const int parts = most < UNITS_MAX - 2 ? (int)most : UNITS_MAX - 2;
+    const int parts = most < UNITS_MAX - 3 ? (int)most : UNITS_MAX - 3;
     put_head(em, &head, preludes);
-    put_text(&common, &em->bodies);
+    if (em->bodies.n) sb_puts(&common, embedded_text("extern/extern.inc"));
     put_text(&common, &em->kernels);
 
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name),
               em->p->schedule->device->name);
     put_text(text, &head);
+    put_text(text, &em->bodies);
     put_main(em, text, &common, 0);
     put_numbers(em, text);
     put_entry(em, text, entry);
@@ -93,7 +95,9 @@ void put_units(Emit *em, const char *const *preludes, const char *const *entry, 
     to->unit = NEWN(em->a, Unit, UNITS_MAX);
     Sb *kernel = unit_new(em, to, &head, false);
     put_main(em, kernel, &common, parts ? em->apart.n : 0);
+    to->unit[0].brief = parts && em->p->calls_only;
     if (parts) put_parts(em, to, &head, &common, bytes, parts);
+    if (em->bodies.n) put_text(unit_new(em, to, &head, !em->p->probes), &em->bodies);
     Sb *end = unit_new(em, to, &head, !em->p->probes && !em->p->torch_name);
     if (em->linearized.n) sb_puts(end, embedded_text("linearize.inc"));
     put_declarations(em, end);

@@ -132,4 +132,5 @@ static void choose(void *user, Stmt *s) {
 void pass_kernel(Program *p) {
     KernelChoice x = {.p = p, .streamed = contraction_streamed(p)};
     seq_each(p->top, choose, &x);
+    p->calls_only = !x.inlined && !p->nfunc;
 }

@@ -11,6 +11,7 @@ static void put_program(Emit *em, Texts *to) { put_units(em, preludes, entry, to
 const Target plain_target = {
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
+    .apart = "BK_SHARED __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
     .inside = "static __attribute__((noinline))",
     .main = "BK_SHARED int",
