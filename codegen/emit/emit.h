@@ -102,6 +102,8 @@ typedef struct Fn {
     const Team *team; /* all its threads run this, and share each reduction; NULL: not shared */
     /* How the surrounding code names things. */
     const char *(*tensor)(struct Fn *f, Tensor *t); /* pointer to its elements */
+    /* The same for elements around position *flat; *flat: the position from there. NULL: as above. */
+    const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
     void *user;
@@ -115,6 +117,8 @@ const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first 
 /* The same where no variable lives beyond a statement. */
 const char *fn_uniform(Fn *f, Expr *e);
 const char *fn_temp(Fn *f, Expr *e); /* the same, always a variable, unless constant */
+/* The pointer to element *flat of t is the result plus *flat, which may change. */
+const char *fn_around(Fn *f, Tensor *t, Expr **flat);
 /* The call that records fault `site`, with the values that cond tells; for where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);
 /* A position in the text: depth of braces, and how many expressions have variables. */
@@ -142,13 +146,18 @@ void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */
+/* A tensor that a function takes: the pointer to one of its elements. */
+typedef struct GroupArg {
+    Tensor *t;
+    int64_t first; /* the element: equal groups that read other parts of a tensor share a function */
+} GroupArg;
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
     Fn f;
     const Kernel *k;
     Sb body;
-    VEC(Tensor *) arg_t; /* tensors that the function takes, in order of first use */
+    VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
     bool turns; /* the function takes `turn`: how often this call ran before */
     bool meets; /* the function begins with a block barrier */

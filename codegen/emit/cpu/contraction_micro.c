@@ -55,7 +55,8 @@ const char *micro_base(Micro *u, Expr *load, Expr *flat) {
     Expr *zero[MAX_RANK * 2];
     for (int i = 0; i < k->nraxis[u->set]; i++) zero[i] = e_int(c, 0);
     Expr *at = e_subst(c, flat, k->nraxis[u->set], k->raxis[u->set], zero, NULL, NULL);
-    return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
+    const char *p = fn_around(&g->f, load->t, &at);
+    return arena_printf(g->em->a, "%s + (%s)", p, fn_expr(&g->f, at));
 }
 
 static bool in_place(const Micro *u, const Product *q) {
