@@ -111,6 +111,7 @@ synchronization() {
     "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on "$small"/{dagrnn,dagrnn_random,syntax}
     "$PYTHON" tests/plan/races.py --braid $BRAID --schedule linearize=on --each-barrier "$small"/{rae,treelstm,treelstm_children}
     "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list) --full --out "$full"
+    "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list-many) --batch 64 --full --out "$full/64"
     "$PYTHON" tests/plan/structure.py --braid $BRAID "$full"
     "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
     rm -rf "$full"
@@ -200,6 +201,19 @@ contrib_transformers() {
 convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
+}
+
+# Sums of products of 8-bit integers, bit for bit, by the instructions of this processor and of older ones.
+bytes() {
+    local check=("$PYTHON" tests/random/bytes_check.py --braid $BRAID) cpu
+    "${check[@]}" 40 --seed $SEED --target interp
+    "${check[@]}" 6 --seed $SEED --threads 2
+    "${check[@]}" 1 --seed $((SEED + 6)) --target plain --target emulate:cuda
+    [[ $(uname -m) == x86_64 ]] || return 0
+    for cpu in x86-64-v2 x86-64-v3 x86-64-v4; do
+        case $cpu in x86-64-v3) grep -qw avx2 /proc/cpuinfo || continue ;; x86-64-v4) grep -qw avx512bw /proc/cpuinfo || continue ;; esac
+        "${check[@]}" 3 --seed $((SEED + 10)) --threads 2 --cpu $cpu
+    done
 }
 
 # The benchmark models in small: each with its answer by numpy; trees and DAGs in forms that are no model of their own; nodes
@@ -359,6 +373,8 @@ step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
 step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --braid $BRAID
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
+step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
+step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step models models
 step plain plain
 step exports exports
@@ -376,12 +392,14 @@ step rnn rnn
 step contrib contrib
 step rows rows
 step convolutions convolutions
+step bytes bytes
 step contrib-transformers contrib_transformers
 step matrix-units matrix_units
 step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
+step growth "$PYTHON" tests/growth.py --braid $BRAID
 step profile "$PYTHON" tests/profile.py $BRAID
 step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID

@@ -46,6 +46,13 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
      "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
 #define ORACLE_PASSES 2
+    {"positions", pass_positions, STAGE_PLAIN, STAGE_PLAIN,
+     "what follows sees where values change; products are seen best as the model has them"},
+    {"widen", pass_widen, STAGE_PLAIN, STAGE_PLAIN,
+     "what follows finds products of 16-bit floats as it finds those of float32"},
+    {"codes", pass_codes, STAGE_PLAIN, STAGE_PLAIN,
+     "while a factor's dimensions are those that it was computed with"},
+    {"narrow", pass_narrow, STAGE_PLAIN, STAGE_PLAIN, "not what is narrow already"},
     {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
      "products of constants are seen best as the model has them"},
     {"linearize", pass_linearize, STAGE_PLAIN, STAGE_PLAIN,
@@ -69,6 +76,9 @@ static const Pass passes[] = {
     {"hoist", pass_hoist, STAGE_PLAIN, STAGE_PLAIN,
      "leaves loops with what depends on the iteration before alone"},
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what has left its loop"},
+    {"sink", pass_sink, STAGE_PLAIN, STAGE_PLAIN,
+     "after what leaves loops has left them, before loops are weighed by their bodies"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what is computed in a loop now"},
     {"wavefront", pass_wavefront, STAGE_PLAIN, STAGE_PLAIN,
      "of loops as they are in the end, before they make several iterations at once"},
     {"unroll", pass_unroll, STAGE_PLAIN, STAGE_PLAIN, "fusion makes a chain of the copies"},
@@ -76,6 +86,8 @@ static const Pass passes[] = {
     {"library", pass_library, STAGE_PLAIN, STAGE_PLAIN,
      "takes products out before fusion puts something into them"},
     {"fuse", pass_fuse, STAGE_PLAIN, STAGE_GROUPED, "the last one for single tensors"},
+    {"attention", pass_attention, STAGE_GROUPED, STAGE_GROUPED,
+     "a sum over weights stays in a group whose kernel computes it in one pass"},
     {"inplace", pass_inplace, STAGE_GROUPED, STAGE_GROUPED,
      "only what is computed into memory changes something there"},
     {"recluster", pass_recluster, STAGE_GROUPED, STAGE_GROUPED,
@@ -87,6 +99,7 @@ static const Pass passes[] = {
     {"schedule", pass_schedule, STAGE_GROUPED, STAGE_LEVELLED, "of the final statements"},
     {"distribute", pass_distribute, STAGE_LEVELLED, STAGE_SHARED,
      "by the units of a statement's level"},
+    {"strips", pass_strips, STAGE_SHARED, STAGE_SHARED, "kernels keep the axis apart"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
     {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
     {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},
@@ -140,6 +153,7 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
     k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
+    k->weights = o->weights;
     k->profile = o->profile;
     k->measured = o->measured;
     k->nmeasured = o->nmeasured;

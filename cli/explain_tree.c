@@ -7,8 +7,11 @@
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
+#include "scheduler/kernel/attention.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
 #include "utask/extern.h"
@@ -22,9 +25,15 @@ static const char *const kind_name[S_COUNT] = {
 static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_LOOPS] = "loops",
                                                       [KERNEL_LANES] = "lanes",
+                                                      [KERNEL_SPARSE] = "sparse",
+                                                      [KERNEL_SLIDING] = "sliding",
+                                                      [KERNEL_TRANSPOSE] = "transpose",
                                                       [KERNEL_CONTRACTION] = "contraction",
                                                       [KERNEL_CONVOLUTION] = "convolution",
                                                       [KERNEL_WINOGRAD] = "winograd",
+                                                      [KERNEL_INTEGER] = "integer",
+                                                      [KERNEL_DEPTHWISE] = "depthwise",
+                                                      [KERNEL_ATTENTION] = "attention",
                                                       [KERNEL_DOTS] = "dots",
                                                       [KERNEL_THREADS] = "threads"};
 
@@ -166,6 +175,17 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_WINOGRAD:
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld tiles\"", k->winograd->k.rows,
                   k->winograd->k.nv, k->lanes, (long long)k->winograd->tiles);
+        break;
+    case KERNEL_INTEGER:
+        sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld positions\"", k->integer->rows,
+                  k->integer->nv, k->lanes, (long long)k->integer->block);
+        break;
+    case KERNEL_DEPTHWISE:
+        sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
+                  k->lanes);
+        break;
+    case KERNEL_ATTENTION:
+        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,

@@ -182,6 +182,24 @@ def recurrent(kind, steps, batch, inputs, hidden):
     return build
 
 
+def pruned(g, share, *shape):
+    w = g.rng.standard_normal(shape) * np.prod(shape[1:]) ** -0.5
+    return g.constant(np.where(g.rng.random(shape) < share, w, 0).astype(np.float32))
+
+
+def sparse_recurrent(steps, batch, size, share):
+    def build(g):
+        return g.op("LSTM", g.input(steps, batch, size), pruned(g, share, 1, 4 * size, size), pruned(g, share, 1, 4 * size, size),
+                    g.weight(1, 8 * size, scale=0.1), hidden_size=size, outputs=2)
+    return build
+
+
+def sparse_conv(c, m, k, size, share):
+    def build(g):
+        return [g.op("Relu", g.op("Conv", g.input(1, c, size, size), pruned(g, share, m, c, k, k), g.weight(m), pads=[(k - 1) // 2] * 4))]
+    return build
+
+
 def quantized_product(rows, k, n, form):
     def build(g):
         weight = g.constant(g.rng.integers(-127, 128, (k, n)).astype(np.int8))
@@ -322,6 +340,9 @@ MEMBERS = {
     "4-bit product 1x2048x2048": four_bit_product(1, 2048, 2048),
     "half product 64x768x768": half_product(64, 768, 768),
     "half product 1x768x3072": half_product(1, 768, 3072),
+    "sparse lstm 15% 50x1x256": sparse_recurrent(50, 1, 256, 0.15),
+    "sparse lstm 15% 50x64x256": sparse_recurrent(50, 64, 256, 0.15),
+    "sparse conv 15% 3x3 64 56x56": sparse_conv(64, 64, 3, 56, 0.15),
     "spectrum 16000 400/160": spectrum(16000, 400, 160),
     "non-max suppression 5000": suppression(5000),
 }

@@ -1,7 +1,8 @@
 """Autoregressive attention: each step appends a key and a value and attends to the cache.
 
-form    how the cache is written: "elements" (ScatterElements), "nd" (ScatterND), "where" (Where by
-        position), "grow" (Concat: the caches have only the positions seen so far)
+form    how the cache is written: "elements" (ScatterElements at a number that is expanded), "added" (at
+        constant indices plus the number), "nd" (ScatterND), "where" (Where by position), "chosen"
+        (Where by a row of a constant matrix of bools), "grow" (Concat: the caches have only the positions seen so far)
 length  the cache's size; half of it is filled at the start, and each step fills one position
 """
 import numpy as np
@@ -10,8 +11,10 @@ from .common import F, Graph, f32, i64, narrow, normal, softmax, uniform, wide
 
 CASES = {
     "attention": dict(form="elements"),
+    "attention_added": dict(form="added"),
     "attention_nd": dict(form="nd"),
     "attention_where": dict(form="where"),
+    "attention_chosen": dict(form="chosen"),
     "attention_grow": dict(form="grow"),
 }
 SMALL = dict(batch=2, length=8, heads=3, width=8)
@@ -58,6 +61,10 @@ def export(batch=1, length=64, heads=12, width=64, form="elements", seed=0):
     w = g.weights(weights(heads, width, seed))
     if form == "elements":
         shape = g.const(i64([batch, heads, 1, width]), "update_shape")
+    elif form == "added":
+        zeros = g.const(i64(np.zeros((batch, heads, 1, width))), "zeros")
+    elif form == "chosen":
+        rows = g.const(np.eye(length, dtype=bool), "rows")
     elif form == "nd":
         b, h = np.meshgrid(np.arange(batch), np.arange(heads), indexing="ij")
         rows = g.const(i64(np.stack([b, h, 0 * b], -1))[:, :, None], "rows")
@@ -68,6 +75,10 @@ def export(batch=1, length=64, heads=12, width=64, form="elements", seed=0):
     def store(g, cache, value, at):
         if form == "elements":
             return g.ScatterElements(cache, g.Expand(at, shape), value, axis=2)
+        if form == "added":
+            return g.ScatterElements(cache, g.Add(zeros, at), value, axis=2)
+        if form == "chosen":
+            return g.Where(g.Unsqueeze(g.Gather(rows, at, axis=0), [1]), value, cache)
         if form == "nd":
             return g.ScatterND(cache, g.Add(rows, g.Mul(at, last)), value)
         if form == "where":

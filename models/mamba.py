@@ -4,7 +4,8 @@
 
 where Δ, B, C are projections of x.
 form    "scan" (projections of the whole sequence before a Scan), "inside" (projections in the
-        Scan's body), "loop" (like scan, but a Loop)
+        Scan's body), "loop" (like scan, but a Loop), "hoisted" (all that does not depend on h before
+        the Scan, for all steps)
 """
 import numpy as np
 
@@ -14,6 +15,7 @@ CASES = {
     "mamba": dict(form="scan"),
     "mamba_inside": dict(form="inside"),
     "mamba_loop": dict(form="loop"),
+    "mamba_hoisted": dict(form="hoisted"),
 }
 SMALL = dict(batch=2, length=6, width=16, state=4, rank=3)
 
@@ -81,6 +83,16 @@ def export(batch=1, length=1000, width=256, state=16, rank=16, form="scan", seed
             xs = {"x_t": (x, x_type), "dt_t": (dt, x_type), "b_t": (b, n_type),
                   "c_t": (c, n_type)}
             h, y = g.scan({"h": (zero, h_type)}, xs, step)
+        elif form == "hoisted":
+            decay = g.Exp(g.Mul(g.Unsqueeze(dt, [3]), w["A"]))
+            enters = g.Mul(g.Unsqueeze(g.Mul(dt, x), [3]), g.Unsqueeze(b, [2]))
+
+            def step(g, h, decay, enters, c):
+                h = g.Add(g.Mul(decay, h), enters)
+                return [h], [g.ReduceSum(g.Mul(h, g.Unsqueeze(c, [1])), [2], keepdims=0)]
+            xs = {"decay_t": (decay, h_type), "enters_t": (enters, h_type), "c_t": (c, n_type)}
+            h, y = g.scan({"h": (zero, h_type)}, xs, step)
+            y = g.Add(y, g.Mul(w["D"], x))
         else:
             def step(g, t, h):
                 h, y = advance(g, h, *(g.Gather(v, t, axis=0) for v in (x, dt, b, c)))

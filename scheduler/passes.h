@@ -10,9 +10,24 @@
  * or control decision depends on. */
 void pass_dead_code(Program *p);
 
+/* Constants that are functions of their position become expressions; those that products multiply
+ * by stay. */
+void pass_positions(Program *p);
+
 /* Requires single-tensor OPs. Products with a concatenation become sums of products with its
  * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
+
+/* Requires single-tensor OPs. On processors with vectors, values of 16-bit floats are kept in memory
+ * as float32, where nobody else sees them, and 16-bit factors of products become float32. */
+void pass_widen(Program *p);
+
+/* Requires single-tensor OPs. On processors with vectors, sets Tensor.coded of factors that are
+ * numbers of few bits. */
+void pass_codes(Program *p);
+
+/* Requires single-tensor OPs. Rounds float32 factors to Schedule.weights, where that pays. */
+void pass_narrow(Program *p);
 
 /* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
  * loads of a table computed here; what made the position stays. */
@@ -41,6 +56,11 @@ void pass_reuse(Program *p);
  * become one product). The body then loads its part. */
 void pass_hoist(Program *p);
 
+/* Requires single-tensor OPs. Values of all iterations that are computed before a counted loop, of
+ * which each iteration reads its own part once, are computed there; what has no use left is left to
+ * pass_dead_code. */
+void pass_sink(Program *p);
+
 /* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads
  * what an earlier one made in the same iteration, become one loop, on a diagonal or without. */
 void pass_wavefront(Program *p);
@@ -62,6 +82,10 @@ void pass_library(Program *p);
  * OPs whose members read each other only at their own position. */
 void pass_fuse(Program *p);
 
+/* Requires grouped OPs. On CPUs, what stands between the two products of attention becomes part of
+ * the second one, where its kernel computes that in one pass. */
+void pass_attention(Program *p);
+
 /* Requires grouped OPs. Sets LoopCarry.inplace, push, Stmt.op.at and Tensor.grow. */
 void pass_inplace(Program *p);
 /* The same for one carried value that grows (grow.c); false: nothing was changed. */
@@ -81,6 +105,9 @@ void pass_replicate(Program *p);
 
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);
+
+/* Requires the distribution. Sets Stmt.op.strip, rows and follows (scheduler/plan/strips.h). */
+void pass_strips(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);

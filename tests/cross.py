@@ -177,6 +177,28 @@ def gemm(work, braid, n):
     return Case(work, braid, f"gemm{n}", path, {"x": x}, answers=[x @ w + b], exact=True)
 
 
+def small_integers(work, braid):
+    """Sums of products of 8-bit integers: of both signs, at the ends of their ranges, of channels of their own."""
+    r = np.random.default_rng(5)
+    nodes, ins, outs, inits, feed = [], [], [], [], {}
+    for x, w in ((np.uint8, np.int8), (np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8)):
+        name = f"{np.dtype(x).name}_{np.dtype(w).name}"
+        weight = {"gemm": (37, 41), "conv": (19, 5, 3, 3), "each": (20, 1, 3, 3)}
+        shape = {"gemm": (7, 37), "conv": (1, 5, 8, 9), "each": (1, 20, 7, 8)}
+        for kind in weight:
+            a, b, y = f"{kind}_{name}", f"w_{kind}_{name}", f"y_{kind}_{name}"
+            ends = [np.iinfo(t) for t in (x, w)]
+            feed[a] = r.choice([ends[0].min, ends[0].max, 5], shape[kind], p=[.2, .7, .1]).astype(x)
+            zeros = np.array(ends[0].max, x), np.array(ends[1].min + 3, w)
+            inits += [numpy_helper.from_array(r.choice([ends[1].min, ends[1].max, 7], weight[kind]).astype(w), b),
+                      numpy_helper.from_array(zeros[0], f"zx_{a}"), numpy_helper.from_array(zeros[1], f"zw_{a}")]
+            how = {} if kind == "gemm" else {"pads": [1] * 4, "group": 20 if kind == "each" else 1}
+            nodes.append(helper.make_node("MatMulInteger" if kind == "gemm" else "ConvInteger", [a, b, f"zx_{a}", f"zw_{a}"], [y], **how))
+            ins.append((a, helper.np_dtype_to_tensor_dtype(np.dtype(x)), shape[kind]))
+            outs.append((y, TP.INT32, None))
+    return Case(work, braid, "bytes", save(work, "bytes", nodes, ins, outs, inits), feed, exact=True)
+
+
 def mapped(case):
     c, _ = case.compare()
     check("mapped weights: files", os.path.exists(f"{c}/model.so.weights") and not os.path.exists(f"{c}/model.a"))
@@ -262,7 +284,7 @@ def main():
     cases = {"silero": lambda: silero(work, braid), "lstm": lambda: written(work, braid, "lstm_operator"),
              "seq2seq": lambda: written(work, braid, "seq2seq"), "treelstm": lambda: written(work, braid, "treelstm"),
              "recursion": lambda: written(work, braid, "treelstm", "recursion", recursive),
-             "casts": lambda: casts(work, braid), "gemm300": lambda: gemm(work, braid, 300)}
+             "casts": lambda: casts(work, braid), "bytes": lambda: small_integers(work, braid), "gemm300": lambda: gemm(work, braid, 300)}
     try:
         for name, make in cases.items():
             if o.only not in name:
@@ -277,6 +299,9 @@ def main():
                 wide = case.build("x86-64-v4", [*TOOLS, "ARCH=-march=armv8-a"])
                 case.run("aarch64, laid out for vectors of 16", wide, want, [*QEMU, "./example"])
                 case.run("plain C, here", case.build("x86-64", [], "plain") if os.uname().machine == "x86_64" else c, want, threads=[1])
+            if name == "bytes":
+                for cpu in ("armv8.2-a+dotprod", "armv8.2-a+dotprod+i8mm"):
+                    case.run(cpu, case.build(cpu), want, [*QEMU, "-cpu", "max", "./example"])
             if name == "seq2seq":
                 refused(work, braid, case.model)
         if o.only in "mapped":

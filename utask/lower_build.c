@@ -142,6 +142,8 @@ Tensor *te_end(Lower *L, Tensor *t, Expr *body) {
         if (k) {
             Tensor *r = const_tensor(L, k);
             r->path = t->path;
+            r->folded = body;
+            memcpy(r->axis, t->axis, sizeof r->axis);
             return r;
         }
     }
@@ -506,14 +508,18 @@ Tensor *t_flip(Lower *L, Tensor *a, int axis) {
     return t_slice(L, a, axis, e_addi(c, a->dim[axis], -1), e_int(c, -1), a->dim[axis]);
 }
 
-Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
+/* Element idx of a factor, less that of its zero point, in type w. */
+static Expr *factor(Lower *L, DType w, Tensor *t, Tensor *zero, Expr **idx) {
+    Expr *x = e_cast(L->cx, w, ld(L, t, idx));
+    return zero ? e_sub(L->cx, x, e_cast(L->cx, w, ld_bcast(L, zero, t->rank, idx, t->dim))) : x;
+}
+
+/* The product of factors less their zero points, summed in type w. */
+static Tensor *product(Lower *L, DType w, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
     Cx *c = L->cx;
     if (!a->rank || !b->rank)
         fail(L, "a matrix product needs factors of rank 1 or more, not %d and %d", a->rank,
              b->rank);
-    if (a->dtype != b->dtype)
-        fail(L, "the factors of a matrix product are %s and %s", dtype_name(a->dtype),
-             dtype_name(b->dtype));
     bool va = a->rank == 1, vb = b->rank == 1;
     int ra = va ? 0 : a->rank - 2, rb = vb ? 0 : b->rank - 2;
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *ia[MAX_RANK], *ib[MAX_RANK];
@@ -524,7 +530,8 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     int r = bcast_dims(L, ra, a->dim, rb, b->dim, dim), n = r;
     if (!va) dim[n++] = a->dim[a->rank - 2];
     if (!vb) dim[n++] = b->dim[b->rank - 1];
-    Tensor *t = te_indexed(L, a->dtype, n, dim, idx);
+    DType type = w == DT_I32 ? w : a->dtype;
+    Tensor *t = te_indexed(L, type, n, dim, idx);
     Axis *k = axis_new(c, ka);
     /* Batch indices as broadcasting of the leading axes. */
     for (int i = 0; i < ra; i++)
@@ -535,11 +542,20 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     ia[a->rank - 1] = e_axis(c, k);
     ib[vb ? 0 : b->rank - 2] = e_axis(c, k);
     if (!vb) ib[b->rank - 1] = idx[n - 1];
+    Expr *term = e_mul(c, factor(L, w, a, azero, ia), factor(L, w, b, bzero, ib));
+    return te_end(L, t, e_cast(c, type, e_reduce(c, R_SUM, 1, &k, term)));
+}
+
+Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
+    if (a->dtype != b->dtype)
+        fail(L, "the factors of a matrix product are %s and %s", dtype_name(a->dtype),
+             dtype_name(b->dtype));
     /* Products of 16-bit floats are exact in float32. */
-    bool half = a->dtype == DT_F16 || a->dtype == DT_BF16;
-    DType w = half ? DT_F32 : a->dtype;
-    Expr *product = e_mul(c, e_cast(c, w, ld(L, a, ia)), e_cast(c, w, ld(L, b, ib)));
-    return te_end(L, t, e_cast(c, a->dtype, e_reduce(c, R_SUM, 1, &k, product)));
+    return product(L, wide_float(a->dtype), a, NULL, b, NULL);
+}
+
+Tensor *t_matmul_bytes(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
+    return product(L, DT_I32, a, azero, b, bzero);
 }
 
 Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log) {

@@ -23,6 +23,33 @@ bool product_of_loads(Expr *e, SumProduct *p) {
     return true;
 }
 
+/* x is load, or load - zero, in int32 and of 8 bits; else NULL. */
+static Expr *byte_factor(const Expr *reduce, Expr *x, Expr **zero) {
+    *zero = NULL;
+    if (x->op == E_SUB) {
+        *zero = x->a[1];
+        x = x->a[0];
+        for (int i = 0; i < reduce->naxis; i++)
+            if (e_uses_axis(*zero, reduce->raxis[i])) return NULL;
+        if ((*zero)->flags & (EF_REDUCE | EF_GUARD)) return NULL;
+    }
+    if (x->op != E_CAST || x->a[0]->op != E_LOAD) return NULL;
+    x = x->a[0];
+    return x->dtype == DT_U8 || x->dtype == DT_I8 ? x : NULL;
+}
+
+bool product_of_bytes(Expr *e, SumProduct *p) {
+    if (e->dtype != DT_I32 || !product_of(e, p)) return false;
+    for (int i = 0; i < 2; i++)
+        if (!(p->load[i] = byte_factor(e, p->factor[i], &p->zero[i]))) return false;
+    return true;
+}
+
+bool is_fast_product(Expr *e) {
+    SumProduct p;
+    return is_sum_of_products(e) && (dtype_is_float(e->dtype) || product_of_bytes(e, &p));
+}
+
 /* Whether *e is affine in the axes; removes them from it. */
 static bool affine_in(Cx *c, Expr **e, int n, Axis *const *x) {
     Expr *coef;
@@ -82,6 +109,16 @@ AxisRole product_role(const SumProduct *p, const Axis *x) {
         if (p->reduce->raxis[i] == x) return ROLE_K;
     bool a = e_uses_axis(p->factor[0], x), b = e_uses_axis(p->factor[1], x);
     return a && b ? ROLE_BATCH : a ? ROLE_M : b ? ROLE_N : ROLE_NONE;
+}
+
+int product_dim(const Expr *load, const Axis *r) {
+    int dim = -1;
+    for (int d = 0; d < load->n; d++) {
+        if (!e_uses_axis(load->a[d], r)) continue;
+        if (dim >= 0 || load->a[d]->op != E_AXIS || r->extent != load->t->dim[d]) return -1;
+        dim = d;
+    }
+    return dim;
 }
 
 Axis *product_window(Cx *c, Expr *flat, Axis *r, int n, Axis *const *domain) {

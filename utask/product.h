@@ -9,11 +9,16 @@ typedef struct SumProduct {
     Expr *reduce;    /* the sum, over reduce->raxis */
     Expr *factor[2]; /* A and B as written in the sum */
     Expr *load[2];   /* the load that the factor is, or converts; NULL: neither */
+    Expr *zero[2];   /* product_of_bytes: int32, what is subtracted from the load; NULL: nothing */
     Expr *flat[2];   /* positions of the loads, set by product_affine */
 } SumProduct;
 
 static inline bool is_sum_of_products(const Expr *e) {
     return e->op == E_REDUCE && e->kind == R_SUM && e->a[0]->op == E_MUL;
+}
+/* Each element is read once: no kernel of products has anything to gain. */
+static inline bool is_sum_of_squares(const Expr *e) {
+    return is_sum_of_products(e) && e->a[0]->a[0] == e->a[0]->a[1];
 }
 /* Whether e is a sum of products, of any type and factors. If so, fills *p except for the
  * positions.
@@ -26,6 +31,13 @@ static inline bool product_plain(const SumProduct *p) {
 /* As product_of, but only in float32, with factors that are loads of float32 or converted loads of
  * 16-bit floats. */
 bool product_of_loads(Expr *e, SumProduct *p);
+/* As product_of, but only in int32, with factors that are loads of 8-bit integers converted to
+ * int32, from which a zero point may be subtracted that the axes of the sum do not move. Then
+ * load[i] is that load. */
+bool product_of_bytes(Expr *e, SumProduct *p);
+/* Whether kernels compute e factor by factor, wherever it stands: a sum of products of floats, or
+ * of 8-bit integers. */
+bool is_fast_product(Expr *e);
 /* Whether both factors are loads at positions affine in all axes of the domain and of the sum, with
  * coefficients (e_coef) that do not depend on axes. If so, sets the positions. */
 bool product_affine(Cx *c, SumProduct *p, int n, Axis *const *domain);
@@ -48,6 +60,9 @@ typedef enum AxisRole {
     ROLE_K      /* the sum runs along it */
 } AxisRole;
 AxisRole product_role(const SumProduct *p, const Axis *x);
+/* The dimension of a load's tensor that axis r of the sum runs through, from its begin to its end;
+ * -1: it is not one alone. */
+int product_dim(const Expr *load, const Axis *r);
 /* The first domain axis that moves position `flat` as far as the sum's axis r does, so r is a
  * window along it; NULL: none. */
 Axis *product_window(Cx *c, Expr *flat, Axis *r, int n, Axis *const *domain);

@@ -34,6 +34,9 @@ struct Tensor {
     DType dtype;
     /* a sequence in packed form (codegen/text/extern/seq.inc): rank 1, bytes */
     bool blob;
+    /* float32 whose elements all are numbers of this narrower type (scheduler/transform/widen.c);
+     * DT_NONE: any */
+    DType values;
     int rank;                 /* -1: known only at run time; dims beyond the rank are then 1 */
     Expr *dim[MAX_RANK];      /* int64, always `pure`: loads are bound by LET first */
     Expr *rank_e;             /* rank == -1: the rank, an int64 symbol */
@@ -47,6 +50,9 @@ struct Tensor {
     Tensor *base;
     struct Grow *grow; /* a growing buffer, shared with other values of a loop, or NULL */
     const Const *data; /* TK_CONST */
+    Expr *folded;      /* TK_CONST: what lowering computed it from, over axis[]; or NULL */
+    /* TK_CONST: how kernels may store it in fewer bits (utask/coded.h); or NULL */
+    const struct Coded *coded;
     Expr **elem;       /* uniform values of all elements in row-major order, or NULL */
     int index;         /* TK_INPUT */
     Seq *seq;          /* where it is defined */
@@ -214,6 +220,12 @@ struct Stmt {
              * split */
             Expr *inner;
             int64_t edge;
+            /* axis of t[0] along which it is computed `rows` positions at a time, between the same
+             * ones of its neighbours (scheduler/plan/strips.h); NULL: at once. `follows`: the
+             * statement before is the neighbour that comes first */
+            Axis *strip;
+            int64_t rows;
+            bool follows;
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
         } op;
         struct {
@@ -393,6 +405,8 @@ bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const vo
 bool expr_uses_sym(const Expr *e, const Sym *s);
 /* Whether e uses a carried symbol or the loop's iteration number. */
 bool loop_varies(const Stmt *loop, const Expr *e);
+/* The narrowest type that is known to hold all of its elements. */
+static inline DType tensor_values(const Tensor *t) { return t->values ? t->values : t->dtype; }
 /* The number of its dims; MAX_RANK while the rank is known only at run time. */
 static inline int tensor_ndim(const Tensor *t) { return t->rank < 0 ? MAX_RANK : t->rank; }
 /* The base of a view, or the tensor itself. */

@@ -165,6 +165,9 @@ void put_tables(Emit *em, Sb *text, const char *linkage) {
               (long long)(p->mem->arena + room));
     if (em->frame_bytes)
         sb_printf(text, "%s const size_t bk_frame_bytes = %zu;\n", linkage, em->frame_bytes);
+    if (p->schedule->speedup > 0)
+        sb_printf(text, "%s const double bk_expected_speedup = %.2f;\n", linkage,
+                  p->schedule->speedup);
     given_table(em, text, linkage);
     if (p->ncarry) {
         index_table(text, linkage, "bk_carry_input", p->ncarry, p->carry_input);
@@ -182,6 +185,8 @@ void put_declarations(Emit *em, Sb *text) {
                   "extern BK_SHARED const char bk_name[];\n"
                   "extern BK_SHARED const size_t bk_arena;\n");
     if (em->frame_bytes) sb_puts(text, "extern BK_SHARED const size_t bk_frame_bytes;\n");
+    if (p->schedule->speedup > 0)
+        sb_puts(text, "extern BK_SHARED const double bk_expected_speedup;\n");
     if (given_table(em, NULL, NULL))
         sb_puts(text, "extern BK_SHARED const unsigned char bk_gives[];\n");
     if (p->ncarry) {
@@ -204,6 +209,7 @@ void put_numbers(Emit *em, Sb *text) {
     put_define(text, "BK_NOUT", p->nout);
     put_define(text, "BK_NSLOT", p->mem->nslot);
     put_define(text, "BK_UNITS", p->schedule->team);
+    if (p->schedule->speedup > 0) sb_puts(text, "#define BK_SPEEDUP bk_expected_speedup\n");
     put_define(text, "BK_FAILS", p->mem->fails);
     if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
     if (p->ncarry) put_define(text, "BK_NCARRY", p->ncarry);

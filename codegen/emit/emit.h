@@ -53,8 +53,9 @@ typedef struct Emit {
     Cx *c;
     Arena *a;
     const Target *target;
-    Sb bodies;               /* hand-written ones; they precede all functions */
-    Sb kernels;              /* prototypes of micro-kernels, and of groups that stand apart */
+    Sb bodies;  /* hand-written ones; they precede all functions */
+    Sb helpers; /* texts that kernels of some kinds use */
+    Sb kernels; /* prototypes of micro-kernels, and of groups that stand apart */
     Sb prototypes;
     Sb functions;            /* and types; they precede the kernel */
     VEC(const char *) apart; /* functions that are compiled beside the kernel */
@@ -66,6 +67,7 @@ typedef struct Emit {
     const char **packed_name; /* by number */
     Sb consts;                /* declarations of constants */
     int nfunction, nturn;
+    const char *strip;    /* text of the number of the strip that is computed; NULL: all of it */
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
@@ -102,7 +104,8 @@ typedef struct Fn {
     const Team *team; /* all its threads run this, and share each reduction; NULL: not shared */
     /* How the surrounding code names things. */
     const char *(*tensor)(struct Fn *f, Tensor *t); /* pointer to its elements */
-    /* The same for elements around position *flat; *flat: the position from there. NULL: as above. */
+    /* The same for elements around position *flat; *flat: the position from there. NULL: as above.
+     */
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
@@ -149,7 +152,8 @@ const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory
 /* A tensor that a function takes: the pointer to one of its elements. */
 typedef struct GroupArg {
     Tensor *t;
-    int64_t first; /* the element: equal groups that read other parts of a tensor share a function */
+    int64_t
+        first; /* the element: equal groups that read other parts of a tensor share a function */
 } GroupArg;
 /* A group while its function is written. */
 typedef struct Group {
@@ -163,6 +167,8 @@ typedef struct Group {
     bool meets; /* the function begins with a block barrier */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
+    /* The same of a load. */
+    const char *(*loaded)(struct Group *g, Expr *e);
 } Group;
 
 /* Emits the function of an S_OP group, unless an equal one exists, and its call in `kernel`;
@@ -174,6 +180,9 @@ void group_store_member(Group *g, int i, Expr *value);
 /* The same in a loop over lanes [from, to) of axis v, counted from v0; by vectors if `simd` and no
  * member has a guard. */
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd);
+/* Opens the loop over tiles of this unit's range of axis v: v0 is the first of its `lanes`. A
+ * single one has constant length, for which compilers find vectors of several sizes. */
+void group_lane_tiles(Group *g, Axis *v, int tile);
 /* Text of this unit's range of axis x: all of it, unless x is the split axis. */
 const char *group_from(const Group *g, const Axis *x);
 const char *group_to(Group *g, const Axis *x);
@@ -191,7 +200,13 @@ void group_loops(Group *g);
 void group_contraction(Group *g);
 void group_convolution(Group *g);
 void group_winograd(Group *g);
+void group_sparse(Group *g);
+void group_integer(Group *g);
+void group_depthwise(Group *g);
+void group_attention(Group *g);
 void group_lanes(Group *g);
+void group_sliding(Group *g);
+void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);
 
@@ -212,17 +227,20 @@ const char *emit_const(Emit *em, const Tensor *t);
 const char *emit_packed(const Emit *em, const Packed *p);
 /* Writes the elements of p to data. */
 void packed_fill(const Packed *p, void *data);
-/* Makes the array `name` an argument of the group's function and returns the parameter's name:
- * equal layers share one function. */
-const char *group_weights(Group *g, const char *name);
+/* Makes the array `name`, of this type, an argument of the group's function and returns the
+ * parameter's name: equal layers share one function. */
+const char *group_weights(Group *g, DType type, const char *name);
+const char *group_packed(Group *g, const Packed *p); /* the same for p's array */
+const char *packed_load(const Packed *p); /* loads a vector of it as float32 (cpu/narrow.inc) */
 /* Emits a function unless an equal one exists. Returns its name. */
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body);
 /* The same with a prototype, for any translation unit to call it; `apart`: compiled beside the
  * kernel (Kernel.apart), if the family has that. */
-const char *emit_shared(Emit *em, const char *stem, const char *qualifier, const char *params,
-                        const char *body, bool apart);
+const char *emit_shared(Emit *em, bool apart, const char *stem, const char *qualifier,
+                        const char *params, const char *body);
 void extern_text(Emit *em, const char *file);      /* pastes codegen/text/extern/FILE once */
+void helper_text(Emit *em, const char *name);      /* pastes a text that kernels use once */
 void linearize_text(Emit *em);                     /* the same for codegen/text/linearize.inc */
 const char *emit_comment(Emit *em, const char *s); /* s, safe inside a C comment */
 const char *c_name(Arena *a, const char *name, int max); /* an ONNX name as a C identifier */

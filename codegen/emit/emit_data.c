@@ -78,8 +78,8 @@ const char *emit_function(Emit *em, const char *stem, const char *qualifier, con
     return name;
 }
 
-const char *emit_shared(Emit *em, const char *stem, const char *qualifier, const char *params,
-                        const char *body, bool apart) {
+const char *emit_shared(Emit *em, bool apart, const char *stem, const char *qualifier,
+                        const char *params, const char *body) {
     bool found;
     if (!em->target->apart) return emit_function(em, stem, qualifier, params, body);
     const char *name = function_name(em, stem, qualifier, params, body, &found);
@@ -100,10 +100,10 @@ void linearize_text(Emit *em) {
     sb_puts(&em->functions, embedded_text("linearize.inc"));
 }
 
-/* Prototypes of what a text defines for others: functions that begin with BX_BODY or BK_KERNEL. */
+/* Prototypes of what a text defines for others: functions that begin with BX_BODY. */
 static void put_prototypes(Sb *to, const char *text) {
     for (const char *p = text; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
-        if (!strncmp(p, "BX_BODY ", 8) || !strncmp(p, "BK_KERNEL ", 10)) {
+        if (!strncmp(p, "BX_BODY ", 8)) {
             sb_write(to, p, strcspn(p, ")") + 1);
             sb_puts(to, ";\n");
         }
@@ -114,6 +114,12 @@ static void put_body(Emit *em, const char *file) {
     map_set(em->extern_files, file, em);
     sb_puts(&em->bodies, text);
     if (em->target->apart) put_prototypes(&em->kernels, text);
+}
+
+void helper_text(Emit *em, const char *name) {
+    if (map_get(em->extern_files, name)) return;
+    map_set(em->extern_files, name, em);
+    sb_puts(&em->helpers, embedded_text(name));
 }
 
 void extern_text(Emit *em, const char *file) {

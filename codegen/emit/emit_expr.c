@@ -254,6 +254,27 @@ static const char *cast(Fn *f, DType t, DType s, const char *x) {
     return arena_printf(a, "((%s)%s)", c_type(t), x);
 }
 
+/* The operand of a minimum or maximum whose other one is a constant, *k. */
+static Expr *limited(const Expr *e, int op, double *k) {
+    for (int i = 0; i < 2 && e->op == op; i++)
+        if (e->a[i]->op == E_CONST) {
+            *k = e->a[i]->f;
+            return e->a[!i];
+        }
+    return NULL;
+}
+
+/* The cast of a float32 value that is limited to what a small integer has; NULL: e is none. */
+static const char *clipped(Fn *f, const Expr *e) {
+    const Expr *x = e->a[0];
+    double lo, hi;
+    if (x->dtype != DT_F32 || !dtype_is_int(e->dtype) || dtype_size(e->dtype) > 2) return NULL;
+    Expr *low = limited(x, E_MIN, &hi), *value = low ? limited(low, E_MAX, &lo) : NULL;
+    if (!value || !(lo >= -65536 && lo <= hi && hi <= 65536)) return NULL;
+    return arena_printf(f->a, "((%s)bk_clip2i32(%s, %.1ff, %.1ff))", c_type(e->dtype),
+                        fn_expr(f, value), lo, hi);
+}
+
 const char *fn_store(Fn *f, DType t, const char *value) {
     if (t == DT_F16) return arena_printf(f->a, "bk_f2h(%s)", value);
     if (t == DT_BF16) return arena_printf(f->a, "bk_f2b(%s)", value);
@@ -570,7 +591,13 @@ const char *fn_expr(Fn *f, Expr *e) {
         if (f->load && (s = f->load(f, e))) return s;
         s = element(f, e);
         break;
-    case E_CAST: s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
+    case E_CAST:
+        s = clipped(f, e);
+        if (s) break;
+        s = fn_expr(f, e->a[0]);
+        if (e->a[0]->op != E_LOAD || e->a[0]->t->values != e->dtype) /* else it is rounded */
+            s = cast(f, e->dtype, e->a[0]->dtype, s);
+        break;
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:
     case E_GUARD: s = conditional(f, e); break;

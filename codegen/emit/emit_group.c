@@ -57,7 +57,7 @@ static const char *group_load(Fn *f, Expr *e) {
     if (e->op == E_REDUCE) return g->reduce ? g->reduce(g, e) : NULL;
     for (int i = 0; i < g->k->n; i++) /* a member is read at its own position only */
         if (g->k->t[i] == e->t) return arena_printf(f->a, "m%d", i);
-    return NULL;
+    return g->loaded ? g->loaded(g, e) : NULL;
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -85,20 +85,49 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, 
     fn_close(f, inner);
 }
 
+/* Whether the function has a range of x, from `from` to `to`. */
+static bool in_range(const Group *g, const Axis *x) {
+    return x == g->k->split || x == g->k->s->op.strip;
+}
+
+void group_lane_tiles(Group *g, Axis *v, int tile) {
+    Fn *f = &g->f;
+    const char *to = group_to(g, v);
+    int64_t n;
+    if (!in_range(g, v) && e_is_int(v->extent, &n) && n <= tile) {
+        fn_open(f, "{");
+        fn_line(f, "enum { v0 = 0, lanes = %lld };", (long long)n);
+        return;
+    }
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, v), to, tile);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, tile);
+}
+
 void group_range(Group *g) {
     Fn *f = &g->f;
     for (int i = 0; i < g->k->n; i++) {
         fn_count(f, g->k->value[i]);
         fn_count(f, g->k->position[i]);
     }
+    const Axis *strip = g->k->s->op.strip;
     if (!g->k->split) {
         fn_line(f, "if (unit != 0) return;");
+        if (strip) {
+            fn_line(f, "const int64_t from = strip * rows;");
+            fn_line(f, "const int64_t to = bk_mini(from + rows, %s);", fn_expr(f, strip->extent));
+        }
         return;
     }
     const char *whole = fn_expr(f, g->k->split->extent), *grain = fn_expr(f, g->k->grain);
     const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
     fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
             n, grain);
+    if (strip) {
+        fn_line(f, "const int64_t from = parts * unit / nunit * grain + strip * rows;");
+        fn_line(f, "const int64_t to = bk_mini(bk_mini(parts * (unit + 1) / nunit * grain, all), "
+                   "from + rows);");
+        return;
+    }
     if (!g->k->s->op.inner) {
         fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
         fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
@@ -112,15 +141,15 @@ void group_range(Group *g) {
             whole, edge);
 }
 
-const char *group_from(const Group *g, const Axis *x) { return x == g->k->split ? "from" : "0"; }
+const char *group_from(const Group *g, const Axis *x) { return in_range(g, x) ? "from" : "0"; }
 const char *group_to(Group *g, const Axis *x) {
-    return x == g->k->split ? "to" : fn_expr(&g->f, x->extent);
+    return in_range(g, x) ? "to" : fn_expr(&g->f, x->extent);
 }
 
 const char *group_count(Group *g, int n, Axis *const *axis) {
     const char *all = NULL;
     for (int d = 0; d < n; d++) {
-        const char *size = axis[d] == g->k->split ? "(to - from)" : group_to(g, axis[d]);
+        const char *size = in_range(g, axis[d]) ? "(to - from)" : group_to(g, axis[d]);
         all = all ? arena_printf(g->em->a, "%s * %s", all, size) : size;
     }
     return all ? all : "1";
@@ -141,6 +170,7 @@ void group_loop(Group *g, Axis *x, const char *name) {
     fn_bind(f, e_axis(f->c, x), name);
 }
 
+#define ALL_ROWS ((int64_t)1 << 40) /* more than there are */
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
     const Kernel *k = s->op.kernel;
@@ -182,6 +212,11 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
         sb_printf(&params, ", %s s%d", c_type(g.arg_s.p[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->symbol(kernel, g.arg_s.p[i]));
     }
+    if (s->op.strip) {
+        sb_puts(&params, ", int64_t strip, int64_t rows");
+        sb_printf(&args, ", %s, %lld", em->strip ? em->strip : "0",
+                  (long long)(em->strip ? s->op.rows : ALL_ROWS));
+    }
     if (g.turns) {
         int turn = em->nturn++;
         sb_printf(decl, "    unsigned turn%d = 0;\n", turn);
@@ -200,7 +235,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     /* Not inlined into recursive functions: their C stack stays small. */
     const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
     const char *name = k->apart && em->target->apart
-                           ? emit_shared(em, stem, em->target->apart, params.p, body, true)
+                           ? emit_shared(em, true, stem, em->target->apart, params.p, body)
                            : emit_function(em, stem, qualifier, params.p, body);
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));

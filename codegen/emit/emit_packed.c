@@ -58,11 +58,28 @@ static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *
     while (to < end) put(p, data, to++, 0);
 }
 
+/* Of a source of codes: the words of its line at idx. */
+static void fill_codes(const Packed *p, const PackSource *s, const int64_t *idx, uint32_t *to) {
+    const int last = p->nouter + p->ninner - 1;
+    const uint8_t *from = s->data->data;
+    int64_t at = place_of(p, s, idx), left = p->limit - idx[p->tile] * p->extent[last];
+    int64_t n = 32 / p->bits, behind = p->steps - idx[p->nouter - 1] * n;
+    if (n > behind) n = behind;
+    for (int64_t l = 0; l < p->line; l++, at += s->stride[last]) {
+        to[l] = 0;
+        for (int64_t i = 0; i < n && l < left; i++)
+            to[l] |= (uint32_t)from[at + i * s->step] << (i * p->bits);
+    }
+}
+
 static void fill(const Packed *p, void *data) {
     int64_t idx[PACK_DIMS] = {0};
     for (int64_t to = 0; to < p->count; advance(p, 0, p->nouter, idx))
         for (int i = 0; i < p->nsource; i++, to += p->line)
-            fill_line(p, &p->source[i], idx, data, to);
+            if (p->bits)
+                fill_codes(p, &p->source[i], idx, (uint32_t *)data + to);
+            else
+                fill_line(p, &p->source[i], idx, data, to);
 }
 
 /* Transformed weights G g G' with G 4 x 3. The first two dimensions of p are those of the result;
@@ -90,8 +107,62 @@ static void fill_winograd(const Packed *p, float *to) {
     }
 }
 
+/* ---- 8-bit integers -------------------------------------------------------------------------- */
+/* The zero point of lane l of vector v. */
+static int64_t zero_at(const Packed *p, int64_t v, int64_t l) {
+    const PackSource *z = &p->zero;
+    if (!z->data) return p->zero_is;
+    return elem_get_i(z->data->dtype, z->data->data,
+                      z->base + (v * p->extent[p->nouter] + l) * z->stride[0]);
+}
+
+/* One line of a form of sums: a value for each lane of vector v. */
+static void fill_lanes(const Packed *p, int64_t v, int32_t *to) {
+    const PackSource *s = &p->source[0];
+    const int64_t lanes = p->extent[p->nouter], flip = s->data->dtype == DT_U8 ? 128 : 0;
+    for (int64_t l = 0; l < lanes && v * lanes + l < p->limit; l++) {
+        const int64_t zero = zero_at(p, v, l);
+        int64_t idx[PACK_DIMS] = {v}, n = 1, sum = 0;
+        idx[p->nouter] = l;
+        for (int d = 1; d < p->nouter; d++) n *= p->extent[d];
+        for (; n > 0; n--, advance(p, 1, p->nouter, idx))
+            sum += elem_get_i(s->data->dtype, s->data->data, place_of(p, s, idx)) - zero;
+        to[l] = (int32_t)(p->form == PACK_SUMS ? sum : zero - flip);
+    }
+}
+
+/* The lines of vector v: for each step, its elements of each lane. */
+static void fill_steps(const Packed *p, int64_t v, void *data) {
+    const PackSource *s = &p->source[0];
+    const int64_t lanes = p->extent[p->nouter], flip = s->data->dtype == DT_U8 ? 128 : 0;
+    int64_t outer = 1, run = 1;
+    for (int d = 1; d < p->nouter; d++) *(d < p->nouter - p->run ? &outer : &run) *= p->extent[d];
+    const int64_t vector = outer * div_up(run, p->step) * p->line;
+    for (int64_t l = 0; l < lanes && v * lanes + l < p->limit; l++) {
+        const int64_t less = p->dtype == DT_I16 ? zero_at(p, v, l) : flip;
+        int64_t idx[PACK_DIMS] = {v};
+        idx[p->nouter] = l;
+        for (int64_t o = 0; o < outer; o++)
+            for (int64_t r = 0; r < run; r++, advance(p, 1, p->nouter, idx)) {
+                const int64_t step = o * div_up(run, p->step) + r / p->step;
+                elem_set_i(p->dtype, data, v * vector + step * p->line + l * p->step + r % p->step,
+                           elem_get_i(s->data->dtype, s->data->data, place_of(p, s, idx)) - less);
+            }
+    }
+}
+
+static void fill_bytes(const Packed *p, void *data) {
+    for (int64_t v = 0; v < p->extent[0]; v++)
+        if (p->form == PACK_STEPS)
+            fill_steps(p, v, data);
+        else
+            fill_lanes(p, v, (int32_t *)data + v * p->extent[p->nouter]);
+}
+
 void packed_fill(const Packed *p, void *data) {
-    if (p->winograd)
+    if (p->form)
+        fill_bytes(p, data);
+    else if (p->winograd)
         fill_winograd(p, data);
     else
         fill(p, data);
@@ -103,13 +174,21 @@ const char *emit_packed(const Emit *em, const Packed *p) {
     return name;
 }
 
-const char *group_weights(Group *g, const char *name) {
+const char *group_weights(Group *g, DType type, const char *name) {
     /* A constant that stands for the name. */
     Emit *em = g->em;
-    Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
+    Tensor *w = tensor_new(em->c, TK_CONST, type, 0, NULL);
     Const *data = NEW(em->a, Const);
-    *data = (Const){.dtype = DT_F32, .count = 1, .data = name};
+    *data = (Const){.dtype = type, .count = 1, .data = name};
     w->data = data;
     map_seti(em->const_name, (uint64_t)(uintptr_t)name, (void *)(uintptr_t)name);
     return g->f.tensor(&g->f, w);
+}
+
+const char *group_packed(Group *g, const Packed *p) {
+    return group_weights(g, p->dtype, emit_packed(g->em, p));
+}
+
+const char *packed_load(const Packed *p) {
+    return p->dtype == DT_F16 ? "bk_loadh" : p->dtype == DT_BF16 ? "bk_loadb" : "bk_loadv";
 }

@@ -4,6 +4,7 @@
  * the units. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/passes.h"
+#include "scheduler/plan/strips.h"
 
 static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
     Fn *f = &x->f;
@@ -258,6 +259,29 @@ static void emit_op(Tree *x, Stmt *s, bool block) {
         fn_line(&x->f, "bk_block();");
 }
 
+/* Groups strip by strip: as many of those from q->s.p[*i] on as belong together. */
+static void emit_strips(Tree *x, const Seq *q, int *i) {
+    Fn *f = &x->f;
+    const Stmt *s = q->s.p[*i];
+    int n = 1;
+    while (*i + n < q->s.n && strip_follows(q->s.p[*i + n - 1], q->s.p[*i + n])) n++;
+    for (int k = 0; k < n; k++) {
+        const Stmt *g = q->s.p[*i + k];
+        for (int j = 0; j < g->op.n; j++) tree_place(x, g->op.t[j], tree_bytes(x, g->op.t[j]));
+    }
+    const char *all = tree_expr(x, s->op.strip->extent);
+    const char *strip = arena_printf(f->a, "strip%d", x->next_id++);
+    const char *most =
+        s->op.split ? arena_printf(f->a, "bk_strip(%s, %d, nunit)", all, s->op.grain) : all;
+    const Scope out = fn_open(f, "for (int64_t %s = 0; %s * %lld < %s; %s++) {", strip, strip,
+                              (long long)s->op.rows, most, strip);
+    x->em->strip = strip;
+    for (int k = 0; k < n; k++) emit_group(x->em, f, &x->decl, q->s.p[*i + k], false);
+    x->em->strip = NULL;
+    fn_close(f, out);
+    *i += n - 1;
+}
+
 static bool is_block_barrier(const Stmt *s) {
     return s->kind == S_BARRIER && s->level == LEVEL_CORE;
 }
@@ -332,6 +356,8 @@ void emit_seq(Tree *x, Seq *q) {
             emit_apart(x, q, &i);
         else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP)
             emit_op(x, q->s.p[++i], true);
+        else if (i + 1 < q->s.n && strip_follows(q->s.p[i], q->s.p[i + 1]))
+            emit_strips(x, q, &i);
         else
             emit_stmt(x, q->s.p[i]);
 }

@@ -18,6 +18,7 @@ void compile_emit(Program *p, Texts *to) {
                .a = a,
                .target = families[p->schedule->device->backend],
                .bodies = {.a = a},
+               .helpers = {.a = a},
                .kernels = {.a = a},
                .prototypes = {.a = a},
                .functions = {.a = a},

@@ -81,6 +81,7 @@ void put_units(Emit *em, const char *const *preludes, const char *const *entry, 
     const int parts = most < UNITS_MAX - 3 ? (int)most : UNITS_MAX - 3;
     put_head(em, &head, preludes);
     if (em->bodies.n) sb_puts(&common, embedded_text("extern/extern.inc"));
+    put_text(&common, &em->helpers);
     put_text(&common, &em->kernels);
 
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name),

@@ -1,9 +1,13 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "utask/attention.h"
+#include "utask/coded.h"
 #include "utask/product.h"
 
 #include <math.h>
+
+#define BYTES_AT_ONCE 4 /* products of 8-bit integers in the time of one of float32 */
 
 static double value_or(const Expr *e, double unknown) {
     int64_t v;
@@ -27,8 +31,20 @@ typedef struct WorkCount {
     Work w;
 } WorkCount;
 
+/* Bytes of an element: constants are packed as narrow as their values allow. */
+static double element_bytes(const Tensor *t) {
+    if (t->coded) return t->coded->bits / 8.0 + 4.0 / (double)t->coded->block;
+    return (double)dtype_size(t->kind == TK_CONST ? tensor_values(t) : t->dtype);
+}
+
+/* Operations, as those of products are counted, that make a number of what is packed narrower. */
+static double opening(const Tensor *t) {
+    if (t->kind != TK_CONST) return 0;
+    return t->coded ? 3 : t->values ? 2 : 0;
+}
+
 static double bytes_of(const Tensor *t, double unknown) {
-    double n = (double)dtype_size(t->dtype);
+    double n = element_bytes(t);
     for (int i = 0; i < t->rank; i++) n *= value_or(t->dim[i], unknown);
     return n;
 }
@@ -44,8 +60,9 @@ static void walk_factors(WorkCount *k, const Expr *e, double terms, bool index) 
     int built = -1;
     if (product_of((Expr *)e, &p))
         built = product_built(k->c, &p, k->t->rank, k->t->axis, &columns);
+    const bool bytes = product_of_bytes((Expr *)e, &p); /* factors are converted as they are read */
     for (int i = 0; i < 2; i++) {
-        const Expr *x = p.factor[i];
+        const Expr *x = bytes ? p.load[i] : p.factor[i];
         if (i != built || (x->op == E_LOAD && !(flat_of(k->c, x)->flags & (EF_LOAD | EF_GUARD)))) {
             walk(k, x, terms, index);
             continue;
@@ -56,28 +73,48 @@ static void walk_factors(WorkCount *k, const Expr *e, double terms, bool index) 
     }
 }
 
+/* A softmax-weighted sum with so many terms: each score, with its exponential, is computed once for
+ * all lanes, along which only the values move. */
+static void walk_softmax_sum(WorkCount *k, const SoftmaxSum *a, double terms) {
+    double scores = terms;
+    for (int d = 0; d < k->t->rank; d++)
+        if (!e_uses_axis(a->score, k->t->axis[d]) && e_uses_axis(a->value, k->t->axis[d]))
+            scores /= value_or(k->t->dim[d], k->unknown);
+    k->w.flops += 2 * terms;
+    k->w.expensive += scores;
+    walk(k, a->value, terms, false);
+    walk(k, a->score, scores, false);
+}
+
 /* Operations of one evaluation of e in a scope of `times` evaluations, its loads' bytes with them.
  */
 static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     if (e->pure || e->op == E_AXIS) return;
     if (!map_add(k->seen, (uint64_t)e->id + 1)) return;
     double inner = times;
+    SoftmaxSum a;
     switch (e->op) {
     case E_LOAD: {
         /* No more distinct elements than the tensor has, and than are asked for. */
-        double left = bytes_of(e->t, k->unknown), asked = times * (double)dtype_size(e->t->dtype);
+        double left = bytes_of(e->t, k->unknown), asked = times * element_bytes(e->t);
         double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
         if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
         left -= *counted;
-        *counted += left < asked ? left : asked;
-        k->w.read += left < asked ? left : asked;
+        asked = left < asked ? left : asked;
+        *counted += asked;
+        k->w.read += asked;
+        k->w.flops += opening(e->t) * asked / element_bytes(e->t);
         if (k->rows) return;
         break;
     }
     case E_REDUCE:
         for (int i = 0; i < e->naxis; i++) inner *= value_or(e->raxis[i]->extent, k->unknown);
-        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
-            k->w.flops += 2 * inner;
+        if (softmax_sum_of(k->c, (Expr *)(uintptr_t)e, &a)) {
+            walk_softmax_sum(k, &a, inner);
+            return;
+        }
+        if (is_fast_product((Expr *)e)) {
+            k->w.flops += dtype_is_float(e->dtype) ? 2 * inner : 2 * inner / BYTES_AT_ONCE;
             walk_factors(k, e, inner, index);
             return;
         }

@@ -5,14 +5,21 @@
  * Groups are visited in the order in which the program's text has them, functions of a recursion in
  * front of the call that they hang on, so that what is shared by several is the first one's. */
 #include "scheduler/kernel/kernel.h"
+#include "scheduler/kernel/attention.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
+#include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/threads.h"
+#include "scheduler/kernel/transpose.h"
+#include "scheduler/kernel/sliding.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 /* ---- collapsing axes ------------------------------------------------------------------------- */
@@ -40,7 +47,7 @@ void kernel_collapse(Kernel *k) {
     Cx *c = k->c;
     for (int d = k->naxis - 2; d >= 0; d--) {
         Axis *a = k->axis[d], *b = k->axis[d + 1];
-        bool ok = b != k->split &&
+        bool ok = b != k->split && a != k->s->op.strip && b != k->s->op.strip &&
                   (a != k->split || !k->s->op.inner); /* the units' ranges stay contiguous */
         for (int i = 0; i < k->n && ok; i++)
             ok = collapsible(c, map_new(k->a), k->value[i], a, b) &&
@@ -61,6 +68,38 @@ void kernel_collapse(Kernel *k) {
         memmove(k->axis + d + 1, k->axis + d + 2, sizeof *k->axis * (size_t)(k->naxis - d - 2));
         k->naxis--;
     }
+}
+
+/* A reduction below e of which two neighbouring axes can be one: its number i, and i + 1. */
+typedef struct Joint {
+    Cx *c;
+    int i;
+} Joint;
+static bool has_joint(void *user, Expr *e) {
+    Joint *k = user;
+    for (k->i = 0; e->op == E_REDUCE && k->i + 1 < e->naxis; k->i++)
+        if (collapsible(k->c, map_new(k->c->a), e->a[0], e->raxis[k->i], e->raxis[k->i + 1]))
+            return true;
+    return false;
+}
+
+/* Joins neighbouring axes of reductions. */
+static void collapse_sums(Kernel *k) {
+    Cx *c = k->c;
+    Joint j = {.c = c};
+    for (int i = 0; i < k->n; i++)
+        for (Expr *e; (e = find_reduction(map_new(k->a), k->value[i], false, has_joint, &j));) {
+            Axis **axis = NEWN(k->a, Axis *, e->naxis);
+            Axis *a = e->raxis[j.i], *b = e->raxis[j.i + 1];
+            Axis *both = axis_new(c, e_mul(c, a->extent, b->extent)), *from[2] = {a, b};
+            Expr *to[2] = {e_int(c, 0), e_axis(c, both)};
+            int n = 0;
+            for (int d = 0; d < e->naxis; d++)
+                if (d != j.i + 1) axis[n++] = d == j.i ? both : e->raxis[d];
+            Expr *body = e_subst(c, e->a[0], 2, from, to, NULL, NULL);
+            Expr *sum = e_reduce(c, (ReduceKind)e->kind, n, axis, body);
+            for (int m = 0; m < k->n; m++) k->value[m] = e_replace(c, k->value[m], e, sum);
+        }
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -109,9 +148,12 @@ static bool stands_apart(KernelChoice *x, const Stmt *s) {
            x->inlined++ >= INLINED_MAX;
 }
 
-static void choose(void *user, Stmt *s) {
-    KernelChoice *x = user;
-    if (s->kind != S_OP) return;
+/* These begin and end where they are told to. */
+static bool has_strips(KernelKind k) {
+    return k == KERNEL_LOOPS || k == KERNEL_LANES || k == KERNEL_SLIDING || k == KERNEL_TRANSPOSE;
+}
+
+static void choose(KernelChoice *x, Stmt *s) {
     Kernel *k = s->op.kernel = kernel_new(x->p, s);
     k->apart = x->p->nfunc > 0 || stands_apart(x, s);
     if (op_is_empty(s)) {
@@ -119,18 +161,26 @@ static void choose(void *user, Stmt *s) {
         return;
     }
     const bool vectors = k->lanes > 1;
-    if (vectors &&
-        (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
+    if (vectors && (kernel_integer(k) || kernel_attention(k) || kernel_sparse(k) ||
+                    kernel_depthwise(k) || kernel_winograd(k) || kernel_convolution(k) ||
+                    kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
+    if (vectors) collapse_sums(k);
     if (vectors)
-        kernel_lanes(k);
+        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k));
     else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }
 
+static void visit(void *user, Stmt *s) {
+    if (s->kind != S_OP) return;
+    choose(user, s);
+    if (!has_strips(s->op.kernel->kind)) s->op.strip = NULL;
+}
+
 void pass_kernel(Program *p) {
     KernelChoice x = {.p = p, .streamed = contraction_streamed(p)};
-    seq_each(p->top, choose, &x);
+    seq_each(p->top, visit, &x);
     p->calls_only = !x.inlined && !p->nfunc;
 }

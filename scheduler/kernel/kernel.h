@@ -14,9 +14,15 @@ typedef enum KernelKind {
     KERNEL_NONE,        /* there are no elements */
     KERNEL_LOOPS,       /* a loop for each axis, the last one over lanes */
     KERNEL_LANES,       /* the loops of reductions around the one over lanes (lanes.h) */
+    KERNEL_SLIDING,     /* reductions over windows along the lanes (sliding.h) */
+    KERNEL_TRANSPOSE,   /* reads along another axis than it stores along (transpose.h) */
     KERNEL_CONTRACTION, /* sums of products by micro-kernels (contraction.h) */
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
     KERNEL_WINOGRAD,    /* the same over windows of 3 x 3, by fewer products */
+    KERNEL_SPARSE,      /* the same with constants that are mostly zero (sparse.h) */
+    KERNEL_INTEGER,     /* int32 sums of products of 8-bit integers (integer.h) */
+    KERNEL_DEPTHWISE,   /* sums over windows of which each lane has its own (depthwise.h) */
+    KERNEL_ATTENTION,   /* softmax-weighted sums by blocks of keys (attention.h) */
     KERNEL_DOTS,        /* sums of products by a block of threads (dots.h) */
     KERNEL_THREADS,     /* elements or sums dealt out to a block of threads (threads.h) */
     KERNEL_KINDS
@@ -55,9 +61,15 @@ typedef struct Kernel {
     int nown;
     union { /* by kind */
         const struct LanesKernel *by_lanes;
+        const struct SlidingKernel *sliding;
+        const struct TransposeKernel *transpose;
         const struct Contraction *contraction;
         const struct Convolution *convolution;
         const struct Winograd *winograd;
+        const struct SparseKernel *sparse;
+        const struct Integer *integer;
+        const struct Depthwise *depthwise;
+        const struct AttentionKernel *attention;
         const struct DotsKernel *dots;
         const struct ThreadsKernel *threads;
     };

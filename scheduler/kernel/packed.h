@@ -14,7 +14,19 @@
 typedef struct PackSource {
     const Const *data;
     int64_t base, stride[PACK_DIMS]; /* of the first element; along each dimension */
+    int64_t step;                    /* to the next code of a word */
 } PackSource;
+
+/* Arrays of 8-bit integers for sums in int32 (integer.h). Their dimensions are vectors, axes of the
+ * sum, and lanes. */
+typedef enum PackForm {
+    PACK_PLAIN,
+    PACK_STEPS, /* `step` neighbours along the last `run` axes, taken as one, lie together for each
+                   lane, zeros behind the last ones: int8, of uint8 less 128; or int16, less the
+                   zero point */
+    PACK_SUMS,  /* int32, of each lane: the sum of all elements less the zero point */
+    PACK_ZEROS, /* int32, of each lane: the zero point, of uint8 less 128 */
+} PackForm;
 
 typedef struct Packed {
     const char *what; /* the tensor that the first source is of */
@@ -26,10 +38,17 @@ typedef struct Packed {
      * by tile; what lies beyond is zero. -1: there is none. */
     int tile;
     int64_t limit;
-    DType dtype;   /* of the elements: float32, or 16 bits */
+    DType dtype; /* of the elements: float32, 16 bits, words of codes, or as the form has it */
+    int bits;    /* of a code; a word of 32 has those of neighbours along the last outer dimension,
+                    from the low bits on; 0: no codes */
+    int64_t steps; /* codes along it */
     bool ten_bits; /* float32, rounded as matrix units take it */
     bool winograd; /* instead of a window of 3 x 3 elements, by the first two outer dimensions, the
                       4 x 4 that F(2 x 2, 3 x 3) makes of it */
+    PackForm form;
+    int step, run;   /* PACK_STEPS */
+    PackSource zero; /* the zero points along the lanes; data NULL: all are zero_is */
+    int64_t zero_is;
     int64_t count; /* elements of the array */
     int number;    /* among the program's arrays, in order of first use */
 } Packed;

@@ -11,6 +11,7 @@
 #define FEWEST_TILES 40   /* that are worth reading far weights, of which there are 16 for 9 */
 #define TILE_FLOATS 32768 /* of transformed elements, and of products, in a block */
 #define SUM_FLOATS 57344  /* of sums of far weights, in a block */
+#define UNKNOWN 28        /* a size that only the run knows may well be this */
 #define NEAR_FLOATS 8704  /* of weights beside the elements in the first-level cache */
 
 static bool recognize(Winograd *w) {
@@ -20,9 +21,8 @@ static bool recognize(Winograd *w) {
     if (!conv_recognize(k) || k->n != 1 || k->s[0].n != 3 || g->naxis < 3) return false;
     const ConvSum *s = &k->s[0];
     conv_tile(k);
-    int64_t nb, nm;
-    if (!e_is_int(k->b->extent, &nb) || !e_is_int(k->m->extent, &nm) || nb < 4 || nm < 4)
-        return false;
+    const int64_t nb = axis_size(k->b, UNKNOWN), nm = axis_size(k->m, UNKNOWN);
+    if (nb < 4 || nm < 4) return false;
     if (e_coef(c, s->sca_flat, k->b) == e_coef(c, s->sca_flat, k->m)) return false;
     Axis *position[] = {k->b, k->m};
     w->y = w->x = w->c = -1;
@@ -69,10 +69,11 @@ static const Packed *pack(const Winograd *w) {
                 .limit = k->nlane,
                 .dtype = DT_F32,
                 .winograd = true};
-    p.source[0] = (PackSource){
-        t->data,
-        s->base,
-        {s->stride[w->y], s->stride[w->x], vec * s->v_stride, s->stride[w->c], s->v_stride}};
+    p.source[0] =
+        (PackSource){.data = t->data,
+                     .base = s->base,
+                     .stride = {s->stride[w->y], s->stride[w->x], vec * s->v_stride,
+                                s->stride[w->c], s->v_stride}};
     return packed_intern(k->g->p, &p);
 }
 

@@ -9,6 +9,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/attention.h"
 #include "utask/walk.h"
 
 #if BRAID_TINY /* small tensors belong to several units, too */
@@ -398,6 +399,18 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
     return fair;
 }
 
+/* On CPUs: the dimensions of s along which units share work. Along the lanes of a softmax-weighted sum
+ * each unit would compute all scores. */
+static uint32_t shared_splits(const Dist *d, const Stmt *s) {
+    const Tensor *lead = s->op.t[0];
+    SoftmaxSum a;
+    uint32_t shared = UINT32_MAX;
+    for (int i = 0; i < s->op.n; i++)
+        for (int k = 0; softmax_sum_find(d->c, s->op.t[i]->body, &a) && k < lead->rank; k++)
+            if (!e_uses_axis(a.score, lead->axis[k])) shared &= ~(1u << k);
+    return shared;
+}
+
 /* ---- what was measured ----------------------------------------------------------------------- */
 /* Groups that can be split along several dimensions: which one is a choice. 0: by scores. */
 static void choose_wanted(void *user, Stmt *s) {
@@ -406,12 +419,13 @@ static void choose_wanted(void *user, Stmt *s) {
     if (s->kind != S_OP || s->each || s->level == LEVEL_CORE) return;
     const Tensor *lead = s->op.t[0];
     double ns = cost_group_ns(d->p, s, schedule_units(plan, s->level));
-    uint32_t fair = device_is_gpu(plan->device) ? fair_splits(d, s, ns) : UINT32_MAX;
+    uint32_t fair = device_is_gpu(plan->device) ? fair_splits(d, s, ns) : shared_splits(d, s);
     if (fair) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(uintptr_t)fair);
     Way way[WAYS_MAX] = {{0, ns}};
     int n = 1;
     for (int k = 0; k < lead->rank; k++) {
         int64_t size, grain = grain_of(d, lead->axis[k]->extent, k == lead->rank - 1);
+        if (!(fair >> k & 1) && !device_is_gpu(plan->device)) continue;
         if (!e_is_int(lead->axis[k]->extent, &size) || size > grain) way[n++] = (Way){k + 1, ns};
     }
     if (n == 2) return;

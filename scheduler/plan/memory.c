@@ -7,6 +7,7 @@
  * where there is room. */
 #include "scheduler/plan/memory.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/plan/strips.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 #include <stdlib.h>
@@ -15,7 +16,9 @@ typedef struct LoopPos {
     Stmt *s;
     struct LoopPos *up;
     int start, end;
-    int64_t bytes; /* of static temporaries inside, in an outermost loop */
+    /* of static temporaries inside, in an outermost loop, and of those that share their memory with
+     * no other */
+    int64_t bytes, alone;
 } LoopPos;
 
 typedef VEC(Tensor *) TensorVec;
@@ -181,8 +184,8 @@ static void number_call(Planner *q, Stmt *s) {
     l->end = ++q->pos;
 }
 
-/* What statements beside each other define lives at the same time: from number `start` to the
- * present. */
+/* What statements beside each other, or in strips, define lives at the same time: from number
+ * `start` to the present. */
 static void number_beside(Planner *q, int first, int start) {
     for (int i = first; i < q->all.n; i++) {
         Mem *m = q->all.p[i]->plan;
@@ -198,7 +201,8 @@ static void number(Planner *q, Seq *seq) {
     for (int i = 0; i < seq->s.n; i++) {
         Stmt *s = seq->s.p[i];
         const int begin = ++q->pos;
-        if (!s->beside) first = q->all.n, start = q->pos;
+        const bool together = s->beside || (i > 0 && strip_follows(seq->s.p[i - 1], s));
+        if (!together) first = q->all.n, start = q->pos;
         switch (s->kind) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
@@ -261,7 +265,7 @@ static void number(Planner *q, Seq *seq) {
         }
         default: break;
         }
-        if (s->beside) number_beside(q, first, start);
+        if (together) number_beside(q, first, start);
         const bool control = s->kind == S_LOOP || s->kind == S_BRANCH;
         if (inside || !control || s->level != LEVEL_CLUSTER) continue;
         if (s->beside)
@@ -453,7 +457,8 @@ static int by_offset(const void *x, const void *y) {
  * activation. */
 #define UNSHARED_BYTES ((int64_t)1 << 18)
 #define UNSHARED_FRAME ((int64_t)1 << 14)
-#define PIECE 64 /* bytes that one is a multiple of */
+#define UNSHARED_PART 8 /* of what is alive at once */
+#define PIECE 64        /* bytes that one is a multiple of */
 
 static LoopPos *outermost(const Planner *q, const Tensor *t) {
     LoopPos *l = q->of[t->id].def_loop;
@@ -480,18 +485,37 @@ static int64_t live_max(Planner *q, int end) {
     return most;
 }
 
+static int smaller(const void *x, const void *y) {
+    const Tensor *const *a = x, *const *b = y;
+    const int64_t n = mem_of(*a)->bytes, m = mem_of(*b)->bytes;
+    return n != m ? (n < m ? -1 : 1) : (*a)->id - (*b)->id;
+}
+
+/* What the temporaries of l may have for themselves: where units share the work, a part of what is
+ * alive in any case. */
+static int64_t unshared(const Planner *q, const LoopPos *l) {
+    if (l->s->kind == S_CALL) return l->bytes > UNSHARED_FRAME ? 0 : UNSHARED_FRAME;
+    if (q->p->schedule->units == 1) return l->bytes > UNSHARED_BYTES ? 0 : UNSHARED_BYTES;
+    const int64_t part = q->plan.live_max / UNSHARED_PART;
+    return part > UNSHARED_BYTES ? part : UNSHARED_BYTES;
+}
+
 static void unshare(Planner *q) {
+    Tensor **t = NEWN(q->a, Tensor *, q->all.n + 1);
+    int n = 0;
     for (int i = 0; i < q->all.n; i++) {
         LoopPos *l = outermost(q, q->all.p[i]);
-        Mem *m = q->all.p[i]->plan;
-        if (l && m->kind == M_STATIC) l->bytes += m->bytes;
+        const Mem *m = q->all.p[i]->plan;
+        if (!l || m->kind != M_STATIC) continue;
+        l->bytes += m->bytes;
+        t[n++] = q->all.p[i];
     }
-    for (int i = 0; i < q->all.n; i++) {
-        LoopPos *l = outermost(q, q->all.p[i]);
-        Mem *m = q->all.p[i]->plan;
-        if (!l || m->kind != M_STATIC ||
-            l->bytes > (l->s->kind == S_CALL ? UNSHARED_FRAME : UNSHARED_BYTES))
-            continue;
+    if (n) qsort(t, (size_t)n, sizeof(Tensor *), smaller);
+    for (int i = 0; i < n; i++) {
+        LoopPos *l = outermost(q, t[i]);
+        Mem *m = t[i]->plan;
+        l->alone += m->bytes;
+        if (l->alone > unshared(q, l)) continue;
         m->first = l->start;
         if (m->last < l->end) m->last = l->end;
     }

@@ -4,15 +4,20 @@
  * hang on, what a loop begins with in front of its body. Of a group: what it has packed, then what
  * its function reads as it is, where loops leave out what does not depend on them. */
 #include "scheduler/plan/weights.h"
+#include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/sparse.h"
+#include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
 typedef struct Walk {
     Cx *c;
+    bool words; /* packed constants are read as words of 32 bits, whatever is in them */
     Weights *w;
     const Kernel *k; /* whose expressions are read; NULL: uniform ones */
     Map *seen;       /* expressions */
@@ -41,11 +46,12 @@ static void add_tensor(Walk *k, const Tensor *t) {
 }
 
 static void add_packed(Walk *k, const Packed *p) {
-    add(k, p,
-        (WeightArray){.what = p->what,
-                      .packed = p,
-                      .dtype = DT_F32,
-                      .count = p->count * (int64_t)dtype_size(p->dtype) / 4});
+    WeightArray x = {.what = p->what, .packed = p, .dtype = p->dtype, .count = p->count};
+    if (k->words) {
+        x.dtype = DT_F32;
+        x.count = p->count * (int64_t)dtype_size(p->dtype) / 4;
+    }
+    add(k, p, x);
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
@@ -101,7 +107,10 @@ static void read_sum(Walk *k, const Expr *sum, Expr *vec, Expr *sca) {
 }
 
 static void contraction(Walk *k, const Contraction *x) {
-    for (int i = 0; i < x->npanel; i++) add_packed(k, x->panel[i].packed);
+    for (int i = 0; i < x->npanel; i++) {
+        add_packed(k, x->panel[i].packed);
+        if (x->panel[i].scales) add_packed(k, x->panel[i].scales);
+    }
     for (int j = 0; j < x->n; j++)
         read_sum(k, x->p[j].sum.reduce, x->p[j].packed ? NULL : x->p[j].vec, x->p[j].sca);
 }
@@ -109,6 +118,29 @@ static void contraction(Walk *k, const Contraction *x) {
 static void convolution(Walk *k, const Convolution *x) {
     for (int i = 0; i < x->n; i++) add_packed(k, x->s[i].packed);
     for (int i = 0; i < x->n; i++) read_sum(k, x->s[i].reduce, NULL, x->s[i].sca);
+}
+
+static void sparse(Walk *k, const SparseKernel *x) {
+    for (int i = 0; i < x->n; i++) {
+        const Tensor *lists[] = {x->s[i].start, x->s[i].value, x->s[i].at, x->s[i].block};
+        for (size_t j = 0; j < COUNT(lists); j++) add_tensor(k, lists[j]);
+        read_sum(k, x->s[i].reduce, NULL, x->s[i].x);
+    }
+}
+
+static void integer(Walk *k, const Integer *x) {
+    for (int i = 0; i < x->n; i++) {
+        const IntegerSum *s = &x->s[i];
+        add_packed(k, s->packed);
+        add_packed(k, s->sums);
+        if (s->zeros) add_packed(k, s->zeros);
+        read_sum(k, s->reduce, s->x_zero, s->x);
+    }
+}
+
+static void depthwise(Walk *k, const Depthwise *x) {
+    for (int i = 0; i < x->n; i++) add_packed(k, x->packed[i]);
+    for (int i = 0; i < x->n; i++) read_sum(k, x->s[i].reduce, NULL, x->s[i].x);
 }
 
 static void dots(Walk *k, const DotsKernel *x) {
@@ -135,6 +167,9 @@ static void group(Walk *k, const Stmt *s) {
     case KERNEL_CONTRACTION: contraction(k, g->contraction); break;
     case KERNEL_CONVOLUTION: convolution(k, g->convolution); break;
     case KERNEL_WINOGRAD: convolution(k, &g->winograd->k); break;
+    case KERNEL_SPARSE: sparse(k, g->sparse); break;
+    case KERNEL_INTEGER: integer(k, g->integer); break;
+    case KERNEL_DEPTHWISE: depthwise(k, g->depthwise); break;
     case KERNEL_DOTS: dots(k, g->dots); break;
     default: break;
     }
@@ -198,7 +233,9 @@ void pass_weights(Program *p) {
     Arena *a = p->cx->a;
     p->weights = NEW(a, Weights);
     p->weights->number = map_new(a);
-    Walk k = {.c = p->cx, .w = p->weights};
+    Walk k = {.c = p->cx,
+              .words = device_is_gpu(p->schedule->device),
+              .w = p->weights};
     walk(&k, p->top);
     for (int i = 0; i < p->nout; i++) {
         read_uniform(&k, p->out[i].has);

@@ -9,6 +9,7 @@
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
+#include "utask/windows.h"
 
 #define BODY_MAX 400  /* distinct nodes of one fused expression */
 #define CHEAP 2       /* arithmetic worth repeating rather than storing … */
@@ -144,10 +145,13 @@ static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
     SumProduct p;
     Axis *columns;
     int built = -1;
-    if (product_of(e, &p) && !s->lazy && !index && s->nextent == e->naxis)
+    const bool bytes = product_of_bytes(e, &p);
+    if (!bytes && product_of(e, &p) && !s->lazy && !index && s->nextent == e->naxis)
         built = product_built(c, &p, s->user->rank, s->user->axis, &columns);
     for (int i = 0; i < 2; i++) {
-        Expr *x = p.factor[i];
+        Expr *inside_of, *load = padded_load(c, p.factor[i], &inside_of),
+                         *x = inside_of && load ? load : p.factor[i];
+        if (bytes) x = p.load[i];
         const bool direct = x->op == E_LOAD && x->t == s->t, inside = i == built && !direct;
         s->operands += direct;
         s->built += direct && i == built && by_axes(x);
@@ -157,6 +161,7 @@ static void product_walk(Sites *s, Expr *e, bool conditional, bool index) {
         }
         s->inside += inside;
         site_walk(s, x, conditional, true, index);
+        if (bytes && p.zero[i]) site_walk(s, p.zero[i], conditional, false, index);
         s->inside -= inside;
         s->domain = domain;
     }
@@ -184,7 +189,7 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     if (e->op == E_REDUCE) {
         for (int i = 0; i < e->naxis && s->nextent < (int)COUNT(s->extent); i++)
             s->extent[s->nextent++] = e->raxis[i]->extent;
-        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
+        if (is_fast_product(e) && !is_sum_of_squares(e)) {
             product_walk(s, e, conditional, index);
             s->nextent = up;
             return;
@@ -246,8 +251,15 @@ static double operand_ns(void *user, double unknown) {
     return times * ns + o->loads * ns / plan->units;
 }
 
+/* A load of 16-bit floats as float32. */
+static bool is_widened(const Expr *e) {
+    return e->op == E_CAST && e->dtype == DT_F32 && e->a[0]->op == E_LOAD && !e->a[0]->kind &&
+           (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16);
+}
+
 /* Whether the products with t compute it for themselves, rows by rows: what is read through an
- * index, so that it is not copied first, and sums and the like of such. */
+ * index, so that it is not copied first, and sums and the like of such; what is only widened. */
+
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
     OperandWays o = {.f = f, .t = t, .k = k, .inner = s->inner > 0, .loads = s->own};
@@ -258,7 +270,7 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
         s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
-    if (!indirect.found) return false;
+    if (!indirect.found && !is_widened(t->body)) return false;
     for (int i = 0; i < u->n; i++) { /* those over one domain become one group */
         int j = 0;
         while (j < i && !(u->p[j]->seq == u->p[i]->seq && same_dims(u->p[j], u->p[i]))) j++;
@@ -267,6 +279,54 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
     double shared = cost_over_sizes(operand_ns, &o);
     o.built = true;
     return decide(f->p, X_OPERAND, f->of[t->id].stmt, shared, cost_over_sizes(operand_ns, &o));
+}
+
+/* ---- sums over windows ----------------------------------------------------------------------- */
+static Expr *inlined(void *user, Expr *e) {
+    const Fuse *f = user;
+    const Tensor *t = f->fused;
+    return e->t == t ? e_subst(f->c, t->body, t->rank, t->axis, e->a, NULL, NULL) : NULL;
+}
+
+/* Whether sums over windows below e, which is part of u, stay such when what they load of f->fused
+ * is computed there; `all`: and all products that load it are such. */
+static bool stay_windows(Fuse *f, Map *seen, const Tensor *u, Expr *e, bool all) {
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return true;
+    const int lanes = f->p->schedule->lanes;
+    SumProduct p;
+    Windows w;
+    bool loads = false;
+    for (int i = 0; i < 2 && product_of(e, &p); i++) {
+        Expr *inside, *x = padded_load(f->c, p.factor[i], &inside);
+        loads |= x && x->t == f->fused;
+    }
+    if (loads && (all || windows_of(f->c, e, u->rank, u->axis, lanes, &w)) &&
+        !windows_of(f->c, e_subst(f->c, e, 0, NULL, NULL, inlined, f), u->rank, u->axis, lanes, &w))
+        return false;
+    for (int i = 0; i < e->n; i++)
+        if (!stay_windows(f, seen, u, e->a[i], all)) return false;
+    return true;
+}
+
+/* Whether t may become part of the products that load it as far as sums over windows go: padding
+ * does where all of them are such, whose kernel needs none in memory. */
+static bool windows_take(Fuse *f, Tensor *t, bool all) {
+    const TensorVec *u = &f->of[t->id].users;
+    if (f->p->schedule->lanes <= 1) return !all;
+    f->fused = t;
+    for (int i = 0; i < u->n; i++)
+        if (!stay_windows(f, map_new(f->a), u->p[i], u->p[i]->body, all)) return false;
+    return true;
+}
+
+static bool padding_pays(Fuse *f, Tensor *t, const Sites *s) {
+    Expr *inside;
+    if (!padded_load(f->c, t->body, &inside) || !inside || s->operands != s->n || s->conditional ||
+        s->in_index || !windows_take(f, t, true))
+        return false;
+    const Stmt *at = f->of[t->id].stmt;
+    const double ns = cost_group_ns(f->p, at, f->p->schedule->units);
+    return decide_value(f->p, X_RECOMPUTE, at, 2, (Way[]){{1, ns}, {0, ns}});
 }
 
 static bool should_fuse(Fuse *f, Tensor *t) {
@@ -295,7 +355,9 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         return one_seq && !s.conditional && !s.in_reduce && !s.in_index &&
                e_at_most(c, s.evals, have);
     }
-    if (s.operand && (t->body->op != E_LOAD || k.index || k.loads > 1))
+    if (s.operand && !deeper && padding_pays(f, t, &s)) return true;
+    if (s.operand &&
+        (t->body->op != E_LOAD || k.index || k.loads > 1 || !windows_take(f, t, false)))
         return !deeper && operand_pays(f, t, &s, &k); /* it does not stay a plain load */
     if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
@@ -315,12 +377,6 @@ static bool should_fuse(Fuse *f, Tensor *t) {
 }
 
 /* ---- substitution ---------------------------------------------------------------------------- */
-static Expr *inlined(void *user, Expr *e) {
-    const Fuse *f = user;
-    const Tensor *t = f->fused;
-    return e->t == t ? e_subst(f->c, t->body, t->rank, t->axis, e->a, NULL, NULL) : NULL;
-}
-
 /* What is repeated above a value stands above what it is made of, too. */
 static void add_above(void *user, Expr *e) {
     const Fuse *f = user;

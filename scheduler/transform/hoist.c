@@ -50,9 +50,9 @@ static bool expr_independent(Hoist *h, Expr *e) {
     return h->ok;
 }
 
-static bool has_product(const Expr *e) {
+static bool has_product(Expr *e) {
     if (!(e->flags & EF_REDUCE)) return false;
-    if (is_sum_of_products(e) && dtype_is_float(e->dtype))
+    if (is_fast_product(e))
         return axes_size(e->naxis, e->raxis, 64) >= 16;
     for (int i = 0; i < e->n; i++)
         if (has_product(e->a[i])) return true;

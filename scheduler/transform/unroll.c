@@ -19,6 +19,9 @@
  * or a few instructions more of one. */
 #define COPY_CALL_NS 50.0
 #define COPY_CHAIN_NS 1.0
+/* Of the body's time: copies that are no chain have orders and tiles of their own, which are not
+ * better than those of one body, and may be worse. */
+#define COPY_SHARE 0.01
 
 /* ---- legality -------------------------------------------------------------------------------- */
 /* A part of the carried value is replaced: the loop keeps it in one buffer as it is (inplace.c). */
@@ -187,7 +190,7 @@ static void times(Program *p, const Stmt *s, bool chain, int copies, double *pla
     if (!e_is_int(s->loop.trips, &known))
         rest = (copies - 1) / 2.0, turns = (trips - rest) / copies;
     *plain = trips * (once + each);
-    *changed = turns * once + rest * once + trips * each +
+    *changed = turns * once + rest * once + trips * each * (chain ? 1 : 1 + COPY_SHARE) +
                (chain ? COPY_CHAIN_NS : COPY_CALL_NS) * n * copies;
 }
 

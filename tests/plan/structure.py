@@ -3,7 +3,7 @@
 blocks of a cluster, where one runs the loops.
 
     structure.py [--braid BRAID] FOLDER
-    structure.py --list                   the models
+    structure.py --list | --list-many     the models; those of FOLDER/64
 
 FOLDER holds the benchmark models in full size (python -m models NAME... --full --out FOLDER). They are looked at for
 four cores, and for a GPU's blocks (nothing is compiled for it). Prints a line a model and target.
@@ -29,9 +29,14 @@ LOOPS = {
     "seq2seq_scan": ([3], [2]),
     "attention": ([0], [0]),
     "attention_where": ([0], [0]),
-    "attention_grow": ([2], [1]),
+    "attention_added": ([0], [0]),
+    "attention_chosen": ([0], [0]),
+    "attention_grow": ([1], [1]),
     "mamba": ([0], [0]),
+    "mamba_hoisted": ([0], [0]),
 }
+# The same at batch 64, in FOLDER/64: rows of one unit synchronize nobody.
+MANY = {"attention": ([0], [0]), "attention_where": ([0], [0]), "mamba": ([0], [0])}
 # Barriers of a cluster in an iteration of a loop that one runs. The grid has none there.
 CLUSTERS = {"lstm_operator": 1, "nasrnn": 1, "seq2seq": 3, "attention": 0}
 LSTM_LAYERS, HIDDEN = 10, 256
@@ -95,14 +100,14 @@ def inside_alone(tree):
     return constructs, inside
 
 
-def check_loops(braid, folder, name):
+def check_loops(braid, folder, name, loops_of=LOOPS):
     """Lines of what is seen, and whether each is wrong."""
-    for target, kind, most in zip((CPU, GPU), ("cpu", "gpu"), LOOPS[name]):
+    for target, kind, most in zip((CPU, GPU), ("cpu", "gpu"), loops_of[name]):
         facts = json.loads(explain(braid, folder, target, ["--json"]))
         loops = [(l["depth"], synchronizations(l)) for l in facts["loops"]]
         bad = not loops or any(n > most[min(depth, len(most) - 1)] for depth, n in loops)
         yield kind, ", ".join("%d at depth %d" % (n, d) for d, n in sorted(set(loops))) + (", at most %s" % most if bad else ""), bad
-        if kind == "gpu" and name in RESIDENT:
+        if kind == "gpu" and name in RESIDENT and loops_of is LOOPS:
             kept = GPU_UNITS * sum(r["bytes"] for r in facts["residents"] if r["kept"])
             out = [r["name"] for r in facts["residents"] if not r["kept"]]
             yield kind, "%d bytes of weights on chip" % kept, kept < RESIDENT[name] or out
@@ -134,11 +139,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--braid", default="build/release/braid")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--list-many", action="store_true")
     parser.add_argument("folder", nargs="?")
     args = parser.parse_args()
     names = list(dict.fromkeys([*LOOPS, *ALONE]))
-    if args.list:
-        print(*names)
+    if args.list or args.list_many:
+        print(*(MANY if args.list_many else names))
         return
     failed = constructs = 0
     for name in names:
@@ -152,10 +158,14 @@ def main():
         for kind, sees, bad in [*checks, *check_alone(args.braid, folder)]:
             failed += bool(bad)
             print(SEES % (name, kind, sees) + ("  FAIL" if bad else ""))
+    for name in MANY:
+        for kind, sees, bad in check_loops(args.braid, os.path.join(args.folder, "64", name), name, MANY):
+            failed += bool(bad)
+            print(SEES % (name + " 64", kind, sees) + ("  FAIL" if bad else ""))
     if not constructs:
         failed += 1
         print("no model has work of one unit  FAIL")
-    print("%d models, %d failed" % (len(names), failed))
+    print("%d models, %d failed" % (len(names) + len(MANY), failed))
     sys.exit(failed > 0)
 
 

@@ -5,8 +5,9 @@
 
 Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A model has
 a few chains: convolutions of 1 to 3 dimensions with odd channels and sizes, strides, dilations, uneven pads
-and groups, with what comes between them in networks: normalization, activations, residual sums, pooling,
-branches.
+and groups, depthwise and transposed ones, with what comes between them in networks: normalization, activations,
+residual sums, pooling, concatenation, resizing, branches. One chain is of a mobile network: pointwise, depthwise,
+pointwise.
 """
 import argparse
 import os
@@ -32,6 +33,7 @@ class Model:
         self.n = 0
         for _ in range(CHAINS):
             self.chain()
+        self.mobile()
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -78,6 +80,64 @@ class Model:
         out = [(n + p + q - (a - 1) * c - 1) // b + 1 for n, p, q, a, b, c in zip(size, lo, hi, k, s, d)]
         return y, [shape[0], cout] + out
 
+    def transposed(self, x, shape):
+        """Returns the value and its shape."""
+        cin, rank = shape[1], len(shape) - 2
+        group = self.pick(1, 1, 1, cin)
+        each = self.pick(1, 1, 2) if group > 1 else self.pick(1, 3, 8, 16, 24)
+        k, s, d = ([self.pick(*v) for _ in range(rank)] for v in ((1, 2, 3, 4), (1, 2, 2, 3), (1, 1, 2)))
+        lo, hi = ([self.pick(0, 0, (a - 1) // 2) for a in k] for _ in range(2))
+        more = [self.pick(0, b - 1) for b in s]
+        out = [(n - 1) * b + (a - 1) * c + 1 + m - p - q for n, a, b, c, p, q, m in zip(shape[2:], k, s, d, lo, hi, more)]
+        if min(out) < 1:
+            return x, shape
+        weight = self.weight(cin, each, *k, scale=1 / np.sqrt(cin // group * np.prod(k)))
+        y = self.op("ConvTranspose", x, weight, group=group, strides=s, dilations=d, pads=lo + hi, output_padding=more)
+        return y, [shape[0], group * each] + out
+
+    def depthwise(self, x, shape):
+        """Returns the value and its shape."""
+        c, size = shape[1], shape[2:]
+        k, s, d, lo, hi = [], [], [], [], []
+        for n in size:
+            a, c_, b = self.pick(1, 2, 3, 3, 5, 7, 9), self.pick(1, 1, 2), self.pick(1, 1, 2, 3)
+            span = (a - 1) * c_ + 1
+            least = max(0, span - n)
+            p = self.pick(0, (span - 1) // 2, span - 1)
+            q = max(self.pick(0, span // 2, span - 1), least - p)
+            k.append(a), s.append(b), d.append(c_), lo.append(p), hi.append(q)
+        inputs = [x, self.weight(c, 1, *k, scale=1 / np.sqrt(np.prod(k)))] + ([self.weight(c)] if self.r.random() < 0.5 else [])
+        if self.r.random() < 0.2:
+            y = self.op("Conv", *inputs, group=c, strides=s, auto_pad=self.pick("SAME_UPPER", "SAME_LOWER"))
+            return y, shape[:2] + [-(-n // b) for n, b in zip(size, s)]
+        y = self.op("Conv", *inputs, group=c, strides=s, dilations=d, pads=lo + hi)
+        return y, shape[:2] + [(n + p + q - (a - 1) * e - 1) // b + 1 for n, p, q, a, b, e in zip(size, lo, hi, k, s, d)]
+
+    def mobile(self):
+        """Pointwise and depthwise convolutions in turn, whose channels are a vector's, a few lanes more, or many."""
+        rank = self.pick(1, 2, 2, 2, 3)
+        shape = [self.pick(1, 1, 2), self.pick(3, 16, 17)] + [self.pick(1, 2, 7, 14, 19, 40)] + [self.pick(3, 7, 14) for _ in range(rank - 1)]
+        x = self.name("x")
+        known = self.r.random() < 0.7
+        self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, shape if known else [
+            f"{x}_{i}" if i != 1 else n for i, n in enumerate(shape)]))
+        self.feed[x] = self.r.standard_normal(shape).astype(np.float32)
+        y = x
+        for _ in range(2):
+            c, z, before = self.pick(7, 8, 16, 17, 24, 40, 144), y, shape
+            y = self.op("Conv", y, self.weight(c, shape[1], *[1] * rank, scale=shape[1] ** -0.5), self.weight(c))
+            y = self.between(y, [shape[0], c])
+            y, shape = self.depthwise(y, [shape[0], c] + shape[2:])
+            y = self.between(y, shape)
+            if self.r.random() < 0.3 and min(shape[2:]) >= 2: # two sums over windows in one
+                y = self.op("Add", *(self.op("Conv", y, self.weight(c, 1, *[k] * rank), group=c, pads=[k // 2] * 2 * rank) for k in (3, 5)))
+            out = before[1] if self.r.random() < 0.5 else self.pick(1, 2, 16, 24)
+            y = self.op("Conv", y, self.weight(out, c, *[1] * rank, scale=c ** -0.5))
+            if shape[2:] == before[2:] and out == before[1]:
+                y = self.op("Add", y, z)
+            shape = [shape[0], out] + shape[2:]
+        self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+
     def sizes(self, weight):
         return next(w.dims[0] for w in self.weights if w.name == weight)
 
@@ -115,7 +175,19 @@ class Model:
         for _ in range(self.pick(1, 2, 3) if not wide else self.pick(0, 1)):
             y, shape = self.conv(y, shape)
             y = self.between(y, shape)
-            what = self.pick("", "", "residual", "pool", "mean")
+            what = self.pick("", "", "residual", "pool", "mean", "transposed", "concat", "resize")
+            if what == "transposed" and np.prod(shape) < 20000:
+                y, shape = self.transposed(y, shape)
+                y = self.between(y, shape)
+            if what == "concat":
+                z, other = self.conv(y, shape, keep=True)
+                y = self.op("Concat", y, self.op("Relu", z), axis=1)
+                shape = [shape[0], shape[1] + other[1]] + shape[2:]
+            if what == "resize" and np.prod(shape) < 20000:
+                self.weights.append(numpy_helper.from_array(np.array([1, 1] + [2] * rank, np.float32), self.name("s")))
+                y = self.op("Resize", y, "", self.weights[-1].name, mode="nearest", coordinate_transformation_mode="asymmetric",
+                            nearest_mode="floor")
+                shape = shape[:2] + [2 * n for n in shape[2:]]
             if what == "residual":
                 z, _ = self.conv(y, shape, keep=True, cout=shape[1])
                 z = self.between(z, shape)

@@ -258,7 +258,7 @@ static void others(void **state) {
     IN("a", DT_U8, 5, 16);
     WEIGHT("b", DT_U8, 16, 32);
     expect(g, node("n", "MatMulInteger", "a,b", "y"),
-           "int32 unnamed * const int32 unnamed: M N | K");
+           "uint8 a * const uint8 b: M N | K");
 }
 
 /* ---- random sums ----------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* conv.c: Conv, ConvTranspose, ConvInteger, QLinearConv.
  *
  * Each is one plain contraction: the sum over input channels and kernel positions of a product of
- * two loads with affine indices. Padding is a tensor of its own: the product contains no select.
+ * two loads with affine indices, of 8-bit integers less their zero points. Padding is a tensor of
+ * its own: the product contains no select.
  */
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"
@@ -17,6 +18,8 @@ typedef struct Conv {
     Expr *oc;
     Window win;
     DType acc, type; /* the sum is computed in acc; the result has `type` */
+    /* Of 8-bit integers; NULL: 0. One number; one number or one for each output channel. */
+    Tensor *xzero, *wzero;
 } Conv;
 
 /* Checks ranks and channels. The weights are [oc, icg, k…], transposed [ic, ocg, k…]. */
@@ -59,9 +62,10 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
     window_of_weights(L, &v->win, x, w);
 }
 
-/* x with its spatial axes extended to `dim`, element 0 of x at `lo`; zero (all bits) elsewhere. */
-static Tensor *pad_spatial(Lower *L, Tensor *x, Expr *const *lo, Expr *const *dim) {
+/* v->x with its spatial axes extended to `dim`, element 0 of it at `lo`; zero elsewhere. */
+static Tensor *pad_spatial(Lower *L, const Conv *v, Expr *const *lo, Expr *const *dim) {
     Cx *c = L->cx;
+    Tensor *x = v->x;
     Expr *d[MAX_RANK] = {x->dim[0], x->dim[1]}, *idx[MAX_RANK], *ok = e_bool(c, true);
     bool same = true;
     for (int i = 2; i < x->rank; i++) {
@@ -75,7 +79,8 @@ static Tensor *pad_spatial(Lower *L, Tensor *x, Expr *const *lo, Expr *const *di
         if (!e_is_ival(lo[i - 2], 0)) ok = e_and(c, ok, e_le(c, e_int(c, 0), idx[i]));
         if (d[i] != e_add(c, x->dim[i], lo[i - 2])) ok = e_and(c, ok, e_lt(c, idx[i], x->dim[i]));
     }
-    return te_end(L, t, e_sel(c, ok, ld(L, x, idx), e_num(c, x->dtype, 0)));
+    Expr *zero = v->xzero ? only_element(L, v->xzero, "a zero point") : e_num(c, x->dtype, 0);
+    return te_end(L, t, e_sel(c, ok, ld(L, x, idx), zero));
 }
 
 /* How the output's channel axis is written: one axis, or (group, channel of the group). */
@@ -96,11 +101,19 @@ static Expr *input_channel(Lower *L, const Conv *v, Tensor *t, Expr *ic) {
     return v->group == 1 ? ic : e_add(L->cx, e_mul(L->cx, ax(L, t, 1), v->icg), ic);
 }
 
+/* Element idx of a factor less its zero point, in v->acc. */
+static Expr *conv_factor(Lower *L, const Conv *v, Tensor *t, Expr **idx, Expr *zero) {
+    Expr *e = e_cast(L->cx, v->acc, e_load(L->cx, t, idx));
+    return zero ? e_sub(L->cx, e, e_cast(L->cx, v->acc, zero)) : e;
+}
+
 /* sum over (axis) of x[xi] * w[wi], plus the bias of channel oc. */
 static Expr *conv_sum(Lower *L, const Conv *v, Tensor *x, Expr **xi, Tensor *w, Expr **wi, int n,
                       Axis **axis, Expr *oc) {
     Cx *c = L->cx;
-    Expr *y = e_mul(c, e_cast(c, v->acc, e_load(c, x, xi)), e_cast(c, v->acc, e_load(c, w, wi)));
+    Expr *xz = v->xzero ? only_element(L, v->xzero, "a zero point") : NULL, *wz = NULL;
+    if (v->wzero) wz = one_or_each(L, v->wzero, oc, v->oc, "a zero point of the weights");
+    Expr *y = e_mul(c, conv_factor(L, v, x, xi, xz), conv_factor(L, v, w, wi, wz));
     if (n) y = e_reduce(c, R_SUM, n, axis, y);
     if (v->bias) y = e_add(c, y, e_cast(c, v->acc, ld(L, v->bias, &oc)));
     return e_cast(c, v->type, y);
@@ -114,7 +127,7 @@ static Tensor *conv_forward(Lower *L, const Conv *v) {
     Axis *red[MAX_RANK];
     int nred = 0;
     for (int i = 0; i < w->n; i++) padded[i] = e_add(c, w->in[i], e_add(c, w->lo[i], w->hi[i]));
-    Tensor *x = pad_spatial(L, v->x, w->lo, padded);
+    Tensor *x = pad_spatial(L, v, w->lo, padded);
 
     bool split = split_channels(v);
     int r = channel_dims(L, v, dim);
@@ -138,7 +151,7 @@ static Tensor *conv_forward(Lower *L, const Conv *v) {
 }
 
 Tensor *t_conv(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
-    Conv v;
+    Conv v = {0};
     conv_read(L, &v, x, w, bias, false);
     window_place(L, &v.win, false);
     return conv_forward(L, &v);
@@ -231,7 +244,7 @@ static Tensor *conv_transposed(Lower *L, const Conv *v) {
         if (e_is_ival(front[i], 0) && e_range(e_sub(c, q[i], w->in[i]), &lo, &hi) && hi <= 0)
             xdim[i] = w->in[i];
     }
-    Tensor *x = pad_spatial(L, v->x, front, xdim);
+    Tensor *x = pad_spatial(L, v, front, xdim);
     Tensor *wt = transposed_weights(L, v, taps, phase);
 
     bool split = split_channels(v);
@@ -266,7 +279,7 @@ static Tensor *conv_transposed(Lower *L, const Conv *v) {
 }
 
 void lower_ConvTranspose(Lower *L) {
-    Conv v;
+    Conv v = {0};
     conv_read(L, &v, in(L, 0), in(L, 1), in(L, 2), true);
     transposed_place(L, &v);
     out(L, 0, conv_transposed(L, &v));
@@ -274,7 +287,7 @@ void lower_ConvTranspose(Lower *L) {
 
 /* ConvTranspose with pads that are data. */
 void lower_ConvTransposeWithDynamicPads(Lower *L) {
-    Conv v;
+    Conv v = {0};
     conv_read(L, &v, in(L, 0), in(L, 1), in(L, 3), true);
     Window *w = &v.win;
     if (has_in(L, 2)) {
@@ -292,33 +305,32 @@ void lower_ConvTransposeWithDynamicPads(Lower *L) {
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
-/* x - zero in int32. zero (NULL: 0) is one number or, if `rows`, one per index of axis 0. */
-static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
-    Cx *c = L->cx;
-    Expr *idx[MAX_RANK];
-    if (x->rank < 3) fail(L, "an operand has rank %d; at least 3 is needed", x->rank);
-    if (!zero) return t_cast(L, DT_I32, x);
-    Tensor *t = te_indexed(L, DT_I32, x->rank, x->dim, idx);
-    Expr *z = rows ? one_or_each(L, zero, idx[0], x->dim[0], "a zero point of the weights")
-                   : only_element(L, zero, "a zero point");
-    return te_end(L, t, e_sub(c, e_cast(c, DT_I32, ld(L, x, idx)), e_cast(c, DT_I32, z)));
+/* The convolution of 8-bit integers x and w less their zero points (NULL: 0), plus a bias, in
+ * int32.
+ */
+static Tensor *conv_bytes(Lower *L, Tensor *x, Tensor *xzero, Tensor *w, Tensor *wzero,
+                          Tensor *bias) {
+    Conv v = {.xzero = xzero, .wzero = wzero};
+    conv_read(L, &v, x, w, bias, false);
+    v.acc = v.type = DT_I32;
+    window_place(L, &v.win, false);
+    return conv_forward(L, &v);
 }
 
 void lower_ConvInteger(Lower *L) {
-    Tensor *x = centred(L, in(L, 0), in(L, 2), false), *w = centred(L, in(L, 1), in(L, 3), true);
-    out(L, 0, t_conv(L, x, w, NULL));
+    out(L, 0, conv_bytes(L, in(L, 0), in(L, 2), in(L, 1), in(L, 3), NULL));
 }
 
 /* y = saturate(round(sum * (x_scale * w_scale / y_scale)) + y_zero_point) */
 static void quantized_conv(Lower *L, bool channels_last) {
     Cx *c = L->cx;
-    Tensor *x = in(L, 0), *w = centred(L, in(L, 3), in(L, 5), true), *yz = in(L, 7);
+    Tensor *x = in(L, 0), *w = in(L, 3), *yz = in(L, 7);
     Tensor *bias = in(L, 8);
     DType to = yz->dtype;
     if (dtype_size(to) != 1 || to == DT_BOOL) unsupported(L, "an output of %s", dtype_name(to));
     if (channels_last) x = t_channels_first(L, x);
     if (bias) bias = t_cast(L, DT_I32, bias);
-    Tensor *sum = t_conv(L, centred(L, x, in(L, 2), false), w, bias);
+    Tensor *sum = conv_bytes(L, x, in(L, 2), w, in(L, 5), bias);
 
     Expr *idx[MAX_RANK];
     Tensor *t = te_indexed(L, to, sum->rank, sum->dim, idx);

@@ -69,14 +69,6 @@ static Tensor *per_row(Lower *L, Tensor *p, int rank) {
     return p->rank == 1 && rank >= 2 ? t_unsqueeze(L, p, 1) : p;
 }
 
-/* x - zero in int32, in the shape of x. */
-static Tensor *centered(Lower *L, Tensor *x, Tensor *zero) {
-    Tensor *w = t_cast(L, DT_I32, x);
-    if (!zero) return w;
-    broadcasts_to(L, zero, x, "a zero point");
-    return t_bin(L, E_SUB, w, t_cast(L, DT_I32, zero));
-}
-
 static void byte_type(Lower *L, const Tensor *t) {
     if (t->dtype != DT_I8 && t->dtype != DT_U8)
         fail(L, "a quantized matrix must be int8 or uint8, not %s", dtype_name(t->dtype));
@@ -87,7 +79,9 @@ Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *b
     byte_type(L, a);
     byte_type(L, b);
     if (azero) azero = per_row(L, azero, a->rank);
-    return t_matmul(L, centered(L, a, azero), centered(L, b, bzero));
+    if (azero) broadcasts_to(L, azero, a, "a zero point");
+    if (bzero) broadcasts_to(L, bzero, b, "a zero point");
+    return t_matmul_bytes(L, a, azero, b, bzero);
 }
 
 void lower_MatMulInteger(Lower *L) {

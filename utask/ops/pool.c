@@ -54,9 +54,9 @@ static void check_spatial(Lower *L, const Tensor *x) {
     if (x->rank < 3) fail(L, "the input has rank %d; at least 3 is needed", x->rank);
 }
 
-/* Input position of the first window element on spatial axis i of result element t. */
-static Expr *first(Lower *L, const PoolAttrs *p, Tensor *t, int i) {
-    return e_sub(L->cx, e_muli(L->cx, ax(L, t, i + 2), p->win.stride[i]), p->win.lo[i]);
+/* Input position of the first element of window `at` on spatial axis i. */
+static Expr *first(Lower *L, const PoolAttrs *p, Expr *at, int i) {
+    return e_sub(L->cx, e_muli(L->cx, at, p->win.stride[i]), p->win.lo[i]);
 }
 
 /* Begins a tensor of type `type`, with an element for each window: *v. */
@@ -68,7 +68,7 @@ static Tensor *pool_begin(Lower *L, const PoolAttrs *p, DType type, PoolVisit *v
     v->idx[0] = ax(L, t, 0);
     v->idx[1] = ax(L, t, 1);
     for (int i = 0; i < p->win.n; i++) {
-        Expr *at = first(L, p, t, i);
+        Expr *at = first(L, p, ax(L, t, i + 2), i);
         Expr *k = sum_axis(L, p->win.k[i], v->axis, &v->naxis);
         at = e_add(c, at, e_muli(c, k, p->win.dil[i]));
         v->idx[i + 2] = at;
@@ -84,19 +84,22 @@ static Expr *visit_reduce(Lower *L, ReduceKind k, PoolVisit *v, Expr *body) {
 
 /* ---- average --------------------------------------------------------------------------------- */
 
-/* The number of window positions on axis i inside the input, or inside the padded input. */
-static Expr *positions(Lower *L, const PoolAttrs *p, Tensor *t, int i, bool padded) {
+/* The number of positions of result element t's window on axis i that are inside the input, or
+ * inside the padded input, in type `type`: from a table where it differs. */
+static Expr *positions(Lower *L, const PoolAttrs *p, Tensor *t, int i, bool padded, DType type) {
     Cx *c = L->cx;
     const Window *w = &p->win;
-    Expr *end = w->in[i], *zero = e_int(c, 0), *skipped = zero;
-    if (!window_overhangs(L, w, i)) return w->k[i];
-    Expr *at = first(L, p, t, i);
+    Expr *end = w->in[i], *zero = e_int(c, 0), *skipped = zero, *own = ax(L, t, i + 2);
+    if (!window_overhangs(L, w, i)) return e_cast(c, type, w->k[i]);
+    Tensor *table = te_begin(L, type, 1, &w->out[i]);
+    Expr *at = first(L, p, ax(L, table, 0), i);
     if (padded)
         end = e_add(c, end, w->hi[i]);
     else
         skipped = win_cdiv(L, e_max(c, e_sub(c, zero, at), zero), w->dil[i]);
     Expr *upto = e_min(c, w->k[i], win_cdiv(L, e_sub(c, end, at), w->dil[i]));
-    return e_max(c, e_sub(c, upto, skipped), zero);
+    Expr *n = e_cast(c, type, e_max(c, e_sub(c, upto, skipped), zero));
+    return ld(L, table_end(L, table, n), &own);
 }
 
 Tensor *t_average_pool(Lower *L, Tensor *x) {
@@ -108,9 +111,9 @@ Tensor *t_average_pool(Lower *L, Tensor *x) {
     DType acc = wide_float(p.x->dtype);
     Tensor *t = pool_begin(L, &p, p.x->dtype, &v);
     Expr *e = e_sel(c, v.inside, e_cast(c, acc, ld(L, p.x, v.idx)), e_num(c, acc, 0));
-    Expr *sum = visit_reduce(L, R_SUM, &v, e), *n = e_int(c, 1);
-    for (int i = 0; i < p.win.n; i++) n = e_mul(c, n, positions(L, &p, t, i, padded));
-    return te_end(L, t, e_cast(c, p.x->dtype, e_div(c, sum, e_cast(c, acc, n))));
+    Expr *sum = visit_reduce(L, R_SUM, &v, e), *n = e_num(c, acc, 1);
+    for (int i = 0; i < p.win.n; i++) n = e_mul(c, n, positions(L, &p, t, i, padded, acc));
+    return te_end(L, t, e_cast(c, p.x->dtype, e_div(c, sum, n)));
 }
 
 void lower_AveragePool(Lower *L) { out(L, 0, t_average_pool(L, in(L, 0))); }

@@ -51,9 +51,7 @@ void group_lanes(Group *g) {
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - 1; i++)
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
-    const char *to = group_to(g, k->v);
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), to, LANES_TILE);
-    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, LANES_TILE);
+    group_lane_tiles(g, k->v, LANES_TILE);
     for (int i = 0; i < k->n; i++) {
         fn_line(f, "%s g%d[%d] __attribute__((aligned(64)));", c_type(k->reduce[i]->dtype), i,
                 LANES_TILE);

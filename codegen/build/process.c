@@ -1,4 +1,4 @@
-/* run.c: runs programs, several at a time, and collects what they print. */
+/* process.c: runs programs, several at a time, and collects what they print. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

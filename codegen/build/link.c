@@ -1,4 +1,4 @@
-/* library.c: compiles a program's translation units side by side, and links them to a library. */
+/* link.c: compiles a program's translation units side by side, and links them to a library. */
 #include "codegen/build/build.h"
 #include <errno.h>
 #include <stdlib.h>

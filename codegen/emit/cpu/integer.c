@@ -1,0 +1,376 @@
+/* integer.c: prints sums of products of 8-bit integers (scheduler/kernel/integer.h). */
+#include "codegen/emit/cpu/contraction.h"
+#include "scheduler/kernel/integer.h"
+
+/* The suffix of texts for elements of x. */
+static const char *sign_of(const IntegerSum *s, bool upper) {
+    const bool is_signed = s->x->dtype == DT_I8;
+    return upper ? is_signed ? "S8" : "U8" : is_signed ? "s8" : "u8";
+}
+
+/* ---- micro-kernels --------------------------------------------------------------------------- */
+/* A micro-kernel while it is written, and how it walks along x. */
+typedef struct Dot {
+    Micro u;
+    const Integer *k;
+    const IntegerSum *s;
+    int rows;
+    bool tail; /* x is read in `lanes` lanes only */
+    const char *row, *stream;
+} Dot;
+
+/* Text of an int64 value: a parameter, so that the kernel serves many sums, unless addresses of
+ * many rows need a literal. */
+static const char *value(Dot *d, Expr *e) {
+    Micro *u = &d->u;
+    int64_t x;
+    if (e_is_int(e, &x) && (d->rows > 6 || x == 0 || x == 1)) return micro_value(u, e);
+    const char *s = arena_printf(u->g->em->a, "n%d", u->nvalue++);
+    sb_printf(&u->params, ", int64_t %s", s);
+    sb_printf(&u->args, ", %s", fn_expr(&u->g->f, e));
+    return s;
+}
+
+/* One step: a vector of w's for each of the tile's, times what x has of each row. `left`: elements
+ * of the step, where they are fewer than it may have. */
+static void step(Dot *d, int in, const char *next, int left) {
+    Sb *b = &d->u.body;
+    Arena *a = d->u.g->em->a;
+    const int nv = d->k->nv, vec = d->u.g->k->lanes;
+    const char *flip = arena_printf(a, "BK_FLIP_%s", sign_of(d->s, true));
+    for (int v = 0; v < nv; v++)
+        sb_printf(b, "%*sconst bk_vi w%d = bk_loadi(b + %d * %s);\n", in, "", v, v, d->stream);
+    sb_printf(b, "%*sb += %d;\n", in, "", vec * INTEGER_QUAD);
+    for (int m = 0; m < d->rows; m++) {
+        const char *at = m ? arena_printf(a, "p + %d * %s", m, d->row) : "p";
+        if (!d->s->channels && left)
+            sb_printf(b, "%*sconst bk_vi x%d = bk_quadn(%s, %d, %s);\n", in, "", m, at, left, flip);
+        else if (!d->s->channels)
+            sb_printf(b, "%*sconst bk_vi x%d = bk_quads(%s, %s);\n", in, "", m, at, flip);
+        for (int v = 0; v < nv && !d->s->channels; v++)
+            sb_printf(b, "%*sc%d_%d = bk_dot4(c%d_%d, x%d, w%d);\n", in, "", m, v, m, v, m, v);
+        for (int v = 0; v < nv && d->s->channels; v++) {
+            const char *x = arena_printf(a, "%s + %d", at, v * vec);
+            const char *other = left ? "" : arena_printf(a, ", %s + %s", x, next);
+            const char *limit = d->tail ? arena_printf(a, ", lanes - %d", v * vec) : "";
+            sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, bk_wide_%s_%d%s(%s%s%s), w%d);\n", in, "", m,
+                      v, m, v, sign_of(d->s, false), left ? 1 : 2, d->tail ? "n" : "", x, other,
+                      limit, v);
+        }
+    }
+}
+
+/* The loops over the sum's axes. */
+static void loops(Dot *d) {
+    Micro *u = &d->u;
+    const IntegerSum *s = d->s;
+    Cx *c = u->g->em->c;
+    Sb *b = &u->body;
+    Arena *a = u->g->em->a;
+    const int outer = s->n - s->run, size = integer_step(s), left = (int)(s->length % size);
+    const char *at = "a", *next = "0";
+    int in = 4;
+    for (int i = 0; i < outer; i++, in += 4) {
+        sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", in, "", i, i,
+                  value(d, s->axis[i]->extent), i);
+        at = arena_printf(a, "%s + r%d * %s", at, i, value(d, e_coef(c, s->x_flat, s->axis[i])));
+    }
+    sb_printf(b, "%*sconst %s *p = %s;\n", in, "", c_store(s->x->dtype), at);
+    if (s->channels && s->n) next = value(d, e_coef(c, s->x_flat, s->axis[outer]));
+    if (s->length / size) {
+        const char *by = s->channels ? arena_printf(a, "2 * %s", next) : "4";
+        sb_printf(b, "%*sfor (int64_t q = 0; q < %s; q++, p += %s) {\n", in, "",
+                  value(d, e_int(c, s->length / size)), by);
+        step(d, in + 4, next, 0);
+        sb_printf(b, "%*s}\n", in, "");
+    }
+    if (left) {
+        sb_printf(b, "%*s{\n", in, "");
+        step(d, in + 4, next, left);
+        sb_printf(b, "%*s}\n", in, "");
+    }
+    for (int i = outer - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
+}
+
+/* Calls the micro-kernel of sum i for `rows` positions, x's first element being at `at`, those of
+ * the next position `row` further on. */
+static void call_bytes(Group *g, const Integer *k, int i, int rows, const char *at, Expr *row,
+                       bool tail) {
+    const IntegerSum *s = &k->s[i];
+    const int vec = g->k->lanes;
+    Dot d = {.u = micro_new(g, NULL, 0), .k = k, .s = s, .rows = rows, .tail = tail};
+    Micro *u = &d.u;
+    Sb *b = &u->body;
+    sb_printf(&u->params, "int32_t *restrict g, const int8_t *restrict b, const %s *restrict a",
+              c_store(s->x->dtype));
+    sb_printf(&u->args, "g%d, w%d, %s", i, i, at);
+    if (tail) {
+        sb_puts(&u->params, ", int64_t lanes");
+        sb_puts(&u->args, ", lanes");
+    }
+    d.stream = k->nv > 1 ? value(&d, e_int(g->em->c, s->stream)) : "0";
+    d.row = rows > 1 ? value(&d, row) : "0";
+    for (int m = 0; m < rows; m++) {
+        sb_puts(b, "    bk_vi");
+        for (int v = 0; v < k->nv; v++) sb_printf(b, "%s c%d_%d = {0}", v ? "," : "", m, v);
+        sb_puts(b, ";\n");
+    }
+    loops(&d);
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < k->nv; v++)
+            sb_printf(b, "    bk_storei(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
+    fn_line(&g->f, "%s", micro_end(u, "bytes"));
+}
+
+/* ---- x ----------------------------------------------------------------------------------------
+ */
+/* Address of x at the bound position, with all axes of the sum at 0. */
+static const char *x_address(Group *g, const IntegerSum *s) {
+    Expr *zero[INTEGER_AXES];
+    for (int i = 0; i < s->n; i++) zero[i] = e_int(g->em->c, 0);
+    Expr *at = e_subst(g->em->c, s->x_flat, s->n, s->axis, zero, NULL, NULL);
+    return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, s->x->t), fn_expr(&g->f, at));
+}
+
+/* Opens the loops over the positions of a block, `at` being a position's number. */
+static Scope open_positions(Group *g, const Integer *k) {
+    Fn *f = &g->f;
+    const Scope out = fn_open(f, "for (int64_t at = 0, ib = b0; ib < b1; ib++) {");
+    fn_open(f, "for (int64_t pos = mb; pos < me; pos++, at++) {");
+    if (k->b) fn_bind(f, e_axis(f->c, k->b), "ib");
+    if (k->m) fn_bind(f, e_axis(f->c, k->m), "pos");
+    fn_bind(f, e_axis(f->c, k->v), "0");
+    return out;
+}
+
+static void open_sum(Group *g, const IntegerSum *s) {
+    Fn *f = &g->f;
+    for (int i = 0; i < s->n; i++) {
+        const char *r = arena_printf(f->a, "r%d", i);
+        fn_open(f, "for (int64_t %s = 0; %s < %lld; %s++) {", r, r, (long long)s->extent[i], r);
+        fn_bind(f, e_axis(f->c, s->axis[i]), r);
+    }
+}
+
+/* Copies the rows of x that the positions of a block multiply, if they do not lie together. */
+static void copy_rows(Group *g, const Integer *k, int i) {
+    const IntegerSum *s = &k->s[i];
+    Fn *f = &g->f;
+    const char *at = "0";
+    const int64_t row = round_up(s->length, INTEGER_QUAD);
+    fn_line(f, "%s x%d[%lld] __attribute__((aligned(64)));", c_store(s->x->dtype), i,
+            (long long)(k->block * row));
+    const Scope out = open_positions(g, k);
+    for (int d = 0; d < s->n; d++)
+        at = arena_printf(f->a, "(%s) * %lld + r%d", at, (long long)s->extent[d], d);
+    open_sum(g, s);
+    fn_line(f, "x%d[at * %lld + %s] = %s[%s];", i, (long long)row, at, f->tensor(f, s->x->t),
+            fn_expr(f, s->x_flat));
+    fn_close(f, out);
+}
+
+/* Sums the elements of x for each position of a block: what zero points of w are multiplied by. */
+static void sum_rows(Group *g, const Integer *k, int i) {
+    const IntegerSum *s = &k->s[i];
+    Fn *f = &g->f;
+    int64_t all = 1;
+    for (int d = 0; d < s->n; d++) all *= s->extent[d];
+    fn_line(f, "uint32_t u%d[%lld];", i, (long long)k->block);
+    const Scope out = open_positions(g, k);
+    fn_line(f, "uint32_t all = (uint32_t)BK_BIAS_%s * %lldu;", sign_of(s, true), (long long)all);
+    const Scope in = fn_here(f);
+    open_sum(g, s);
+    fn_line(f, "all += (uint32_t)%s[%s];", f->tensor(f, s->x->t), fn_expr(f, s->x_flat));
+    fn_close(f, in);
+    fn_line(f, "u%d[at] = all;", i);
+    fn_close(f, out);
+}
+
+/* ---- the group's function -------------------------------------------------------------------- */
+static const char *sum_text(Group *g, Expr *e) {
+    const Integer *k = g->k->integer;
+    Arena *a = g->em->a;
+    int i = 0;
+    while (i < k->n && k->s[i].reduce != e) i++;
+    if (i == k->n) return NULL;
+    const IntegerSum *s = &k->s[i];
+    const char *t = arena_printf(a, "(uint32_t)g%d[row * %d + l]", i, k->vt);
+    if (!s->channels || s->x_zero) t = arena_printf(a, "%s - z%d * sums%d[iv]", t, i, i);
+    if (s->zeros) t = arena_printf(a, "%s - u%d[at + row] * zeros%d[iv]", t, i, i);
+    return arena_printf(a, "(int32_t)(%s)", t);
+}
+
+/* Stores the members in lanes [0, to) of a row: in memory, or in the block's tile. */
+static void store_lanes(Group *g, const Integer *k, const char *to) {
+    Fn *f = &g->f;
+    bool simd = true;
+    for (int i = 0; i < g->k->n; i++) simd = simd && !fn_guarded(f, g->k->value[i]);
+    if (simd) fn_line(f, "BK_SIMD");
+    const Scope out = fn_open(f, "for (int64_t l = 0; l < %s; l++) {", to);
+    fn_line(f, "const int64_t iv = v0 + l;");
+    fn_bind(f, e_axis(f->c, k->v), "iv");
+    for (int i = 0; i < g->k->n; i++) {
+        const DType type = g->k->t[i]->dtype;
+        if (!(k->across >> i & 1)) {
+            group_store_member(g, i, g->k->value[i]);
+            continue;
+        }
+        fn_line(f, "const %s m%d = %s;", c_type(type), i, fn_expr(f, g->k->value[i]));
+        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt,
+                fn_store(f, type, arena_printf(f->a, "m%d", i)));
+    }
+    fn_close(f, out);
+}
+
+/* Stores the tiles of a run of positions. */
+static void store_tiles(Group *g, const Integer *k) {
+    Fn *f = &g->f;
+    const Scope out = fn_here(f);
+    if (!k->across) return;
+    fn_bind(f, e_axis(f->c, k->m), "mb");
+    fn_bind(f, e_axis(f->c, k->v), "v0");
+    for (int i = 0; i < g->k->n; i++) {
+        Expr *at = g->k->position[i];
+        if (k->across >> i & 1)
+            fn_line(f, "bx_transpose_%d(o%d + (%s), %s, tile%d, %d, lanes, me - mb);",
+                    (int)dtype_size(g->k->t[i]->dtype), i, fn_expr(f, at),
+                    fn_expr(f, e_coef(f->c, at, k->v)), i, k->vt);
+    }
+    fn_close(f, out);
+}
+
+static void epilogue(Group *g, const Integer *k) {
+    Fn *f = &g->f;
+    const Scope mark = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
+    if (k->m) {
+        fn_line(f, "const int64_t im = pos + row;");
+        fn_bind(f, e_axis(f->c, k->m), "im");
+    }
+    for (int i = 0; i < k->n; i++) {
+        const IntegerSum *s = &k->s[i];
+        const char *bias = s->channels ? "" : arena_printf(f->a, " + BK_BIAS_%s", sign_of(s, true));
+        if (s->channels && !s->x_zero) continue;
+        fn_line(f, "const uint32_t z%d = (uint32_t)(%s%s);", i,
+                s->x_zero ? fn_expr(f, s->x_zero) : "0", bias);
+    }
+    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
+    const bool one = k->nlane % k->vt == 0 && k->v != g->k->split; /* all tiles are alike */
+    const char *whole = arena_printf(f->a, "%d", k->vt);
+    if (one)
+        store_lanes(g, k, whole);
+    else {
+        const Scope in = fn_open(f, "if (lanes == %d) {", k->vt);
+        store_lanes(g, k, whole);
+        fn_else(f, in, "} else {");
+        store_lanes(g, k, "lanes");
+        fn_close(f, in);
+    }
+    fn_close(f, mark);
+}
+
+/* The micro-kernels of all sums for `rows` positions from `pos` on. */
+static void kernels(Group *g, const Integer *k, int rows) {
+    Fn *f = &g->f;
+    if (k->m) fn_bind(f, e_axis(f->c, k->m), "pos");
+    fn_bind(f, e_axis(f->c, k->v), "v0");
+    for (int i = 0; i < k->n; i++) {
+        const IntegerSum *s = &k->s[i];
+        const int64_t length = round_up(s->length, INTEGER_QUAD);
+        Expr *row = s->copied ? e_int(f->c, length) : k->m ? e_coef(f->c, s->x_flat, k->m) : NULL;
+        const char *at = s->copied ? arena_printf(f->a, "x%d + at * %lld", i, (long long)length)
+                                   : x_address(g, s);
+        if (!s->channels || (k->nlane % k->vt == 0 && k->v != g->k->split)) {
+            call_bytes(g, k, i, rows, at, row, false);
+            continue;
+        }
+        const Scope mark = fn_open(f, "if (lanes == %d) {", k->vt);
+        call_bytes(g, k, i, rows, at, row, false);
+        fn_else(f, mark, "} else {");
+        call_bytes(g, k, i, rows, at, row, true);
+        fn_close(f, mark);
+    }
+}
+
+/* A loop over the positions of a block, as few tiles as possible, of nearly equal heights. */
+static void positions(Group *g, const Integer *k) {
+    Fn *f = &g->f;
+    fn_line(f, "int64_t at = 0;");
+    const Scope out = fn_open(f, "for (int64_t ib = b0; ib < b1; ib++) {");
+    if (k->b) fn_bind(f, e_axis(f->c, k->b), "ib");
+    fn_open(f, "for (int64_t pos = mb, rows; pos < me; pos += rows, at += rows) {");
+    if (k->nheight > 1) {
+        fn_line(f, "const int64_t left = me - pos, tiles = (left + %d) / %d;", k->rows - 1,
+                k->rows);
+        fn_line(f, "rows = (left + tiles - 1) / tiles;");
+    }
+    const Scope in = fn_here(f);
+    for (int i = 0; i < k->nheight; i++) {
+        if (k->nheight > 1 && i == 0) fn_open(f, "if (rows >= %d) {", k->height[i]);
+        if (i && i < k->nheight - 1) fn_else(f, in, "} else if (rows >= %d) {", k->height[i]);
+        if (i && i == k->nheight - 1) fn_else(f, in, "} else {");
+        fn_line(f, "rows = %d;", k->height[i]);
+        kernels(g, k, k->height[i]);
+    }
+    fn_close(f, in);
+    epilogue(g, k);
+    fn_end(f);
+    store_tiles(g, k);
+    fn_close(f, out);
+}
+
+/* Opens a loop over blocks [from, to) of axis x; of one position where there is no axis. */
+static void open_blocks(Group *g, const Axis *x, int64_t block, const char *from, const char *to) {
+    Fn *f = &g->f;
+    if (!x) {
+        fn_line(f, "const int64_t %s = 0, %s = 1;", from, to);
+        return;
+    }
+    const char *end = group_to(g, x);
+    fn_open(f, "for (int64_t %s = %s; %s < %s; %s += %lld) {", from, group_from(g, x), from, end,
+            from, (long long)block);
+    fn_line(f, "const int64_t %s = bk_mini(%s + %lld, %s);", to, from, (long long)block, end);
+}
+
+void group_integer(Group *g) {
+    Emit *em = g->em;
+    Fn *f = &g->f;
+    const Integer *k = g->k->integer;
+    g->reduce = sum_text;
+    helper_text(em, "cpu/integer.inc");
+    if (k->across) helper_text(em, "extern/transpose.inc");
+    group_range(g);
+    const Scope out = fn_here(f);
+    for (int i = 0; i < g->k->naxis - 1 - (k->m != NULL) - (k->b != NULL); i++)
+        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    for (int i = 0; i < k->n; i++) {
+        const IntegerSum *s = &k->s[i];
+        fn_line(f, "int32_t g%d[%d] __attribute__((aligned(64)));", i, k->rows * k->vt);
+        fn_line(f, "const int8_t *const all%d = (const int8_t *)%s;", i,
+                group_packed(g, s->packed));
+        if (!s->channels || s->x_zero)
+            fn_line(f, "const uint32_t *const sums%d = (const uint32_t *)%s;", i,
+                    group_packed(g, s->sums));
+        if (s->zeros)
+            fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s;", i,
+                    group_packed(g, s->zeros));
+    }
+    for (int i = 0; i < g->k->n; i++)
+        if (k->across >> i & 1)
+            fn_line(f, "%s tile%d[%lld] __attribute__((aligned(64)));", c_store(g->k->t[i]->dtype),
+                    i, (long long)(k->m_block * k->vt));
+    open_blocks(g, k->b, k->b_block, "b0", "b1");
+    open_blocks(g, k->m, k->m_block, "mb", "me");
+    for (int i = 0; i < k->n; i++) {
+        if (k->s[i].zeros) sum_rows(g, k, i);
+        if (k->s[i].copied) copy_rows(g, k, i);
+    }
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
+            k->vt);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
+    fn_line(f, "(void)lanes;");
+    for (int i = 0; i < k->n; i++)
+        fn_line(f, "const int8_t *const w%d = all%d + v0 / %d * %lld;", i, i, g->k->lanes,
+                (long long)k->s[i].stream);
+    positions(g, k);
+    fn_close(f, out);
+}

@@ -1,0 +1,249 @@
+/* integer.c: see integer.h; finding such sums, the order of their axes, the tile. */
+#include "scheduler/kernel/integer.h"
+
+#define NEAR_BYTES (256 << 10)  /* of x that stay in the second-level cache while all of w passes  \
+                                 */
+#define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
+#define BLOCK_MOST 4096         /* positions */
+#define ACROSS_MOST 64          /* the same along m, where members are stored across */
+
+/* ---- finding --------------------------------------------------------------------------------- */
+/* The zero point of w, as `to` has it: a constant, or one of a constant along v. */
+static bool weight_zero(const Integer *k, Expr *zero, Packed *to) {
+    const Kernel *g = k->g;
+    int64_t along[MAX_RANK], base;
+    if (!zero || e_is_int(zero, &to->zero_is)) return true;
+    if (zero->op == E_CAST) zero = zero->a[0];
+    if (zero->op != E_LOAD || zero->t->kind != TK_CONST || dtype_size(zero->dtype) != 1)
+        return false;
+    Expr *rest = flat_of(g->c, zero);
+    if (!e_strides(g->c, rest, g->naxis, g->axis, along, &rest) || !e_is_int(rest, &base))
+        return false;
+    for (int i = 0; i < g->naxis - 1; i++)
+        if (along[i]) return false;
+    to->zero = (PackSource){.data = zero->t->data, .base = base, .stride = {along[g->naxis - 1]}};
+    return true;
+}
+
+/* Orders the axes of the sum: the longest run along which x lies together is last. Of neighbours in
+ * it one has the stride of the other times its extent. */
+static void order_axes(const Integer *k, IntegerSum *s) {
+    Cx *c = k->g->c;
+    int n = s->n;
+    int64_t next = 1, at;
+    s->length = 1;
+    for (bool found = true; found && !s->channels;) {
+        found = false;
+        for (int i = n - 1; i >= 0 && !found; i--) {
+            if (!e_is_int(e_coef(c, s->x_flat, s->axis[i]), &at) || at != next) continue;
+            Axis *x = s->axis[i];
+            memmove(s->axis + i, s->axis + i + 1, sizeof x * (size_t)(n - i - 1));
+            s->axis[--n] = x;
+            next *= axis_size(x, 1);
+            found = true;
+        }
+    }
+    s->run = s->n - n;
+    s->copied = !s->channels && !s->run && s->n;
+    if (s->copied) s->run = s->n;
+    if (s->channels && s->n) s->run = 1;
+    for (int i = 0; i < s->n; i++) {
+        s->extent[i] = axis_size(s->axis[i], 0);
+        if (i >= s->n - s->run) s->length *= s->extent[i];
+    }
+}
+
+/* Where the elements of w are, in the order in which they are read; false: they cannot be packed.
+ */
+static bool plan_packing(const Integer *k, const IntegerSum *s, Packed *p) {
+    const Kernel *g = k->g;
+    PackSource *q = &p->source[0];
+    int64_t along[MAX_RANK];
+    Expr *rest;
+    if (!e_strides(g->c, s->w_flat, g->naxis, g->axis, along, &rest)) return false;
+    for (int i = 0; i < g->naxis - 1; i++)
+        if (along[i]) return false;
+    *q = (PackSource){.data = s->w->t->data};
+    if (!along[g->naxis - 1] || !e_strides(g->c, rest, s->n, s->axis, q->stride + 1, &rest) ||
+        !e_is_int(rest, &q->base))
+        return false;
+    for (int i = 0; i < s->n; i++) p->extent[1 + i] = s->extent[i];
+    q->stride[0] = along[g->naxis - 1] * g->lanes;
+    q->stride[1 + s->n] = along[g->naxis - 1];
+    p->extent[1 + s->n] = g->lanes;
+    p->what = s->w->t->name;
+    p->nsource = p->ninner = 1;
+    p->nouter = 1 + s->n;
+    p->tile = 0;
+    p->limit = k->nlane;
+    p->step = integer_step(s);
+    p->run = s->run;
+    return true;
+}
+
+/* Takes a reduction in the wanted form. */
+static bool take(void *user, Expr *e) {
+    Integer *k = user;
+    const Kernel *g = k->g;
+    SumProduct p;
+    Packed packed = {0};
+    if (k->n == INTEGER_SUMS || e->naxis > INTEGER_AXES || !product_of_bytes(e, &p) ||
+        !product_affine(g->c, &p, g->naxis, g->axis))
+        return false;
+    const int w = p.load[1]->t->kind == TK_CONST && e_uses_axis(p.load[1], k->v);
+    IntegerSum *s = &k->s[k->n++];
+    *s = (IntegerSum){.reduce = e,
+                      .x = p.load[!w],
+                      .w = p.load[w],
+                      .x_flat = p.flat[!w],
+                      .w_flat = p.flat[w],
+                      .x_zero = p.zero[!w],
+                      .channels = e_uses_axis(p.load[!w], k->v),
+                      .n = e->naxis};
+    if (s->w->t->kind != TK_CONST || s->x->t->kind == TK_CONST ||
+        (s->x_zero && e_uses_axis(s->x_zero, k->v)) ||
+        (s->channels && !e_is_ival(e_coef(g->c, s->x_flat, k->v), 1)))
+        return false;
+    for (int i = 0; i < g->n; i++)
+        if (s->x->t == g->t[i]) return false;
+    Axis **order = reduce_order(g->a, e);
+    for (int i = 0; i < s->n; i++) {
+        s->axis[i] = order[i];
+        if (axis_size(order[i], 0) < 1) return false;
+    }
+    order_axes(k, s);
+    return weight_zero(k, p.zero[w], &packed) && plan_packing(k, s, &packed);
+}
+
+static bool recognize_last(Integer *k) {
+    Kernel *g = k->g;
+    int64_t grain;
+    k->v = g->axis[g->naxis - 1];
+    if (!e_is_int(k->v->extent, &k->nlane) || k->nlane * 2 < g->lanes ||
+        (k->v == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)))
+        return false;
+    k->n = 0;
+    Map *seen = map_new(g->a);
+    for (int i = 0; i < g->n; i++)
+        if (!all_reductions(seen, g->value[i], take, k)) return false;
+    return k->n > 0;
+}
+
+/* Where the last axis cannot be laid over lanes, another one becomes the last: results that keep
+ * the model's order are stored one by one. */
+static bool recognize(Integer *k) {
+    Kernel *g = k->g;
+    if (!g->naxis || g->n > 4) return false;
+    if (recognize_last(k)) return true;
+    Axis *kept[MAX_RANK];
+    memcpy(kept, g->axis, sizeof kept);
+    for (int i = g->naxis - 2; i >= 0; i--) {
+        memmove(g->axis + i, kept + i + 1, sizeof *kept * (size_t)(g->naxis - i - 1));
+        g->axis[g->naxis - 1] = kept[i];
+        if (recognize_last(k)) return true;
+        memcpy(g->axis, kept, sizeof kept);
+    }
+    return false;
+}
+
+/* ---- packing --------------------------------------------------------------------------------- */
+/* Whether zero points of w are not 0 as w is packed: less 128 if it has no sign. */
+static bool has_zeros(const Integer *k, const IntegerSum *s, const Packed *p) {
+    const int64_t flip = s->w->dtype == DT_U8 ? 128 : 0;
+    if (!p->zero.data) return p->zero_is != flip;
+    for (int64_t l = 0; l < k->nlane; l++)
+        if (elem_get_i(p->zero.data->dtype, p->zero.data->data,
+                       p->zero.base + l * p->zero.stride[0]) != flip)
+            return true;
+    return false;
+}
+
+static void pack(const Integer *k, IntegerSum *s, Expr *zero) {
+    const Kernel *g = k->g;
+    Packed p = {0};
+    bool known = weight_zero(k, zero, &p) && plan_packing(k, s, &p);
+    ASSERT(known);
+    p.extent[0] = div_up(k->nlane, g->lanes) + k->nv - 1; /* a tile may start at any vector */
+    p.line = g->lanes * integer_step(s);
+    s->stream = g->lanes * INTEGER_QUAD * integer_steps(s);
+    for (int i = 0; i < s->n - s->run; i++) s->stream *= s->extent[i];
+    p.form = PACK_STEPS;
+    p.dtype = s->channels ? DT_I16 : DT_I8;
+    s->packed = packed_intern(g->p, &p);
+    p.dtype = DT_I32;
+    p.form = PACK_SUMS;
+    s->sums = packed_intern(g->p, &p);
+    p.form = PACK_ZEROS;
+    s->zeros = !s->channels && has_zeros(k, s, &p) ? packed_intern(g->p, &p) : NULL;
+}
+
+/* ---- shape ----------------------------------------------------------------------------------- */
+/* A run of positions is cut into as few tiles as possible, of nearly equal heights: of a run of
+ * known length there are two, of others any. */
+static void choose_heights(Integer *k, int64_t run) {
+    k->nheight = 0;
+    if (run > 0) {
+        const int64_t tiles = div_up(run, k->rows);
+        k->rows = (int)div_up(run, tiles);
+        k->height[k->nheight++] = k->rows;
+        if (run % tiles) k->height[k->nheight++] = k->rows - 1;
+        return;
+    }
+    for (int r = k->rows; r >= 1 && k->nheight<INTEGER_HEIGHTS; r -= r> 8 ? 4 : 1)
+        k->height[k->nheight++] = r;
+    k->height[k->nheight - 1] = 1;
+}
+
+static void choose_blocks(Integer *k) {
+    const Kernel *g = k->g;
+    int64_t longest = 1, m = 1;
+    bool copied = false;
+    for (int i = 0; i < k->n; i++) {
+        int64_t all = 1;
+        for (int d = 0; d < k->s[i].n; d++) all *= k->s[i].extent[d];
+        if (all > longest) longest = all;
+        copied |= k->s[i].copied;
+    }
+    k->block = (copied ? COPIED_BYTES : NEAR_BYTES) / round_up(longest, INTEGER_QUAD);
+    if (k->block > BLOCK_MOST) k->block = BLOCK_MOST;
+    if (k->across && k->block > ACROSS_MOST) k->block = ACROSS_MOST;
+    if (k->block < k->rows) k->block = k->rows;
+    const bool known = !k->m || (k->m != g->split && e_is_int(k->m->extent, &m));
+    if (known) k->block = m <= k->block ? k->block / m * m : div_up(m, div_up(m, k->block));
+    k->m_block = known && m < k->block ? m : k->block;
+    k->b_block = k->b ? k->block / k->m_block : 1;
+    k->block = k->m_block * k->b_block;
+    choose_heights(k, known && m == k->m_block ? m : 0);
+}
+
+static void choose_tile(Integer *k) {
+    const Kernel *g = k->g;
+    const int64_t nvec = div_up(k->nlane, g->lanes), most = g->lanes >= 16 ? 4 : 2;
+    k->m = g->naxis > 1 ? g->axis[g->naxis - 2] : NULL;
+    k->b = g->naxis > 2 ? g->axis[g->naxis - 3] : NULL;
+    k->nv = (int)div_up(nvec, div_up(nvec, most));
+    k->vt = k->nv * g->lanes;
+    k->rows = k->m ? (g->lanes >= 16 ? 24 : 8) / k->nv : 1;
+    for (int i = 0; i < g->n && k->m; i++) {
+        Expr *by_v = e_coef(g->c, g->position[i], k->v), *by_m = e_coef(g->c, g->position[i], k->m);
+        if (!e_is_ival(by_v, 1) && e_is_ival(by_m, 1)) k->across |= 1u << i;
+    }
+    choose_blocks(k);
+}
+
+bool kernel_integer(Kernel *g) {
+    Integer *k = NEW(g->a, Integer);
+    SumProduct p;
+    k->g = g;
+    if (!recognize(k)) return false;
+    kernel_collapse(g);
+    if (!recognize(k)) return false;
+    choose_tile(k);
+    for (int i = 0; i < k->n; i++) {
+        product_of_bytes(k->s[i].reduce, &p);
+        pack(k, &k->s[i], p.zero[p.load[1] == k->s[i].w]);
+    }
+    g->kind = KERNEL_INTEGER;
+    g->integer = k;
+    return true;
+}

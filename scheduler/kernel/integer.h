@@ -1,0 +1,73 @@
+/* integer.h: int32 sums of products of 8-bit integers, one factor of which is constant.
+ *
+ * Sum_r (x[..r..] - zx) (w[..r..] - zw) is computed as
+ *     Sum_r x w  -  zx Sum_r (w - zw)  -  zw Sum_r x:
+ * the middle sum is a table, made at compile time, and the last one is found once for each
+ * position, where zw is not 0. What is left is printed in one of two forms.
+ *
+ * Products: of the domain only w moves along the last axis, v, which is laid over vector lanes. x
+ * lies together along a run of the sum's axes; each step takes four neighbours of it, which all
+ * lanes share, and a vector of w's quads. Where x does not lie so, the rows of a block are copied.
+ *
+ * Channels, of a depthwise convolution: both factors move along v, x by single elements. Each step
+ * takes two elements of the sum, in 16 bits.
+ *
+ * The other axes are positions; a micro-kernel computes the sums of up to `rows` neighbours along m
+ * for `nv` vectors, and the members' own expressions follow. Around it the loops are, from the
+ * outside: axes further out; blocks of positions along b and m, whose rows of x stay in the
+ * second-level cache; tiles of v; positions. */
+#ifndef BRAID_KERNEL_INTEGER_H
+#define BRAID_KERNEL_INTEGER_H
+
+#include "scheduler/kernel/kernel.h"
+#include "utask/product.h"
+
+#define INTEGER_SUMS 4
+#define INTEGER_AXES 8
+#define INTEGER_HEIGHTS 8
+
+typedef struct IntegerSum {
+    Expr *reduce;
+    Expr *x, *w; /* loads; w is constant */
+    Expr *x_flat, *w_flat;
+    Expr *x_zero; /* int32, the same along v; NULL: 0 */
+    bool channels;
+    bool copied; /* x does not lie together */
+    int n, run;  /* axes of the sum, outermost first; the last `run` of them are the run */
+    Axis *axis[INTEGER_AXES];
+    int64_t extent[INTEGER_AXES];
+    int64_t length;       /* of the run */
+    int64_t stream;       /* bytes of a vector of packed w's */
+    const Packed *packed; /* [vector][axes in front of the run][step][lane][element of a step] */
+    const Packed *sums;   /* along v: of w less its zero point */
+    const Packed *zeros;  /* along v: zero points of w as it is packed; NULL: all are 0 */
+} IntegerSum;
+
+typedef struct Integer {
+    Kernel *g;
+    int n;
+    IntegerSum s[INTEGER_SUMS];
+    Axis *v, *m, *b; /* lanes; the innermost axis of positions, and the next one, or NULL */
+    int64_t nlane;   /* extent of v */
+    int nv, vt;      /* vectors and lanes of a tile */
+    int rows;        /* most positions of a micro-kernel */
+    int height[INTEGER_HEIGHTS],
+        nheight;                     /* that there are micro-kernels for: `rows` first, falling */
+    int64_t block, m_block, b_block; /* positions of a block, at most; along m; along b */
+    uint32_t
+        across; /* bit i: member i lies together along m; a block's are stored by transposing */
+} Integer;
+
+/* Bytes of w's in a vector's step: of as many products for each lane. */
+#define INTEGER_QUAD 4
+/* Elements of a step, and steps of a run. */
+static inline int integer_step(const IntegerSum *s) { return s->channels ? 2 : INTEGER_QUAD; }
+static inline int64_t integer_steps(const IntegerSum *s) {
+    return (s->length + integer_step(s) - 1) / integer_step(s);
+}
+
+/* Makes k such a kernel if all reductions of the group are such sums; false: it is as it was, but
+ * that another axis may be the last. */
+bool kernel_integer(Kernel *k);
+
+#endif

@@ -1,0 +1,416 @@
+/* sparse.c: see sparse.h; finding such sums, and the lists of their elements. */
+#include "scheduler/kernel/sparse.h"
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+
+#define LONGEST (1 << 16) /* elements of a sum */
+/* Time of an element that is stored, as a multiple of one of a dense product: by rows, where it
+ * costs its own instructions; by columns, of a slot, where the dense product is bound by reading
+ * the constant (few rows), or by multiplying. */
+#define ROWS_EACH 2.0
+#define SLOT_FEW 0.036
+#define SLOT_MANY 0.07
+#define FEW_ROWS 4
+
+double sparse_density(const Const *k) {
+    int64_t n = 0;
+    if (k->dtype != DT_F32 || !k->count) return 1;
+    for (int64_t i = 0; i < k->count; i++) n += ((const float *)k->data)[i] != 0;
+    return (double)n / (double)k->count;
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+typedef struct Found { /* a sum while the form is looked for */
+    SumProduct p;
+    int w; /* the factor that is constant */
+    int n;
+    int64_t extent[MAX_RANK], stride[MAX_RANK], x_stride[MAX_RANK], along[MAX_RANK], base, length;
+    bool plain; /* x moves by constant strides along the sum's axes */
+    Expr *x_base;
+    double density;
+} Found;
+
+typedef struct Finder {
+    Kernel *g;
+    Found f[SPARSE_SUMS];
+    int n;
+} Finder;
+
+static bool take(void *user, Expr *e) {
+    Finder *k = user;
+    Kernel *g = k->g;
+    Cx *c = g->c;
+    if (k->n == SPARSE_SUMS || e->dtype != DT_F32 || e->naxis > MAX_RANK) return false;
+    Found *f = &k->f[k->n];
+    *f = (Found){.n = e->naxis, .length = 1};
+    if (!product_of(e, &f->p) || !product_plain(&f->p) ||
+        !product_affine(c, &f->p, g->naxis, g->axis))
+        return false;
+    while (f->w < 2 && f->p.load[f->w]->t->kind != TK_CONST) f->w++;
+    if (f->w == 2 || f->p.load[!f->w]->t->kind == TK_CONST) return false;
+    for (int i = 0; i < g->n; i++)
+        if (f->p.load[!f->w]->t == g->t[i]) return false;
+    Expr *rest;
+    if (!e_strides(c, f->p.flat[f->w], g->naxis, g->axis, f->along, &rest) ||
+        !e_strides(c, rest, f->n, e->raxis, f->stride, &rest) || !e_is_int(rest, &f->base))
+        return false;
+    f->plain = e_strides(c, f->p.flat[!f->w], f->n, e->raxis, f->x_stride, &rest);
+    f->x_base = rest;
+    for (int i = 0; i < f->n; i++) {
+        f->extent[i] = axis_size(e->raxis[i], 0);
+        f->length *= f->extent[i];
+        if (f->extent[i] < 1 || f->length > LONGEST) return false;
+    }
+    f->density = sparse_density(f->p.load[f->w]->t->data);
+    k->n++;
+    return true;
+}
+
+static bool find(Finder *k) {
+    Map *seen = map_new(k->g->a);
+    if (!k->g->naxis) return false;
+    for (int i = 0; i < k->g->n; i++)
+        if (!all_reductions(seen, k->g->value[i], take, k)) return false;
+    return k->n > 0;
+}
+
+/* ---- elements -------------------------------------------------------------------------------- */
+static float element(const Found *f, int64_t at) {
+    const Const *k = f->p.load[f->w]->t->data;
+    return at >= 0 && at < k->count ? ((const float *)k->data)[at] : 0;
+}
+
+/* The position of the sum's element number i in the constant, and of its place in x. */
+static int64_t place(const Found *f, int64_t i, const int64_t *stride) {
+    int64_t at = 0;
+    for (int d = f->n - 1; d >= 0; d--) {
+        at += i % f->extent[d] * stride[d];
+        i /= f->extent[d];
+    }
+    return at;
+}
+
+static Tensor *constant(const Kernel *g, const char *what, DType t, int64_t n, const void *data) {
+    Const *k = NEW(g->a, Const);
+    *k = (Const){.dtype = t, .rank = 1, .dim = {n}, .count = n, .data = data};
+    Tensor *x = tensor_new(g->c, TK_CONST, t, 1, (Expr *[]){e_int(g->c, n)});
+    x->name = what;
+    x->data = k;
+    return x;
+}
+
+/* The axes of the domain but v along which the constant moves: the lists' number is a position in
+ * them. Sets s->list, and where each list begins in the constant. */
+static int64_t *lists_of(const Kernel *g, const Found *f, const Axis *v, SparseSum *s, int64_t *n) {
+    s->list = e_int(g->c, 0);
+    *n = 1;
+    for (int i = 0; i < g->naxis; i++) {
+        if (g->axis[i] == v || !f->along[i]) continue;
+        s->list =
+            e_add(g->c, e_muli(g->c, s->list, axis_size(g->axis[i], 1)), e_axis(g->c, g->axis[i]));
+        *n *= axis_size(g->axis[i], 1);
+    }
+    int64_t *at = NEWN(g->a, int64_t, *n);
+    for (int64_t l = 0; l < *n; l++) {
+        int64_t left = l;
+        at[l] = f->base;
+        for (int i = g->naxis - 1; i >= 0; i--) {
+            if (g->axis[i] == v || !f->along[i]) continue;
+            at[l] += left % axis_size(g->axis[i], 1) * f->along[i];
+            left /= axis_size(g->axis[i], 1);
+        }
+    }
+    return at;
+}
+
+/* ---- by rows --------------------------------------------------------------------------------- */
+static void list_rows(SparseKernel *k, const Found *f, SparseSum *s) {
+    const Kernel *g = k->g;
+    int64_t n, count = 0;
+    const int64_t *from = lists_of(g, f, k->v, s, &n);
+    for (int64_t l = 0; l < n; l++)
+        for (int64_t i = 0; i < f->length; i++)
+            count += element(f, from[l] + place(f, i, f->stride)) != 0;
+    int32_t *start = NEWN(g->a, int32_t, n + 1), *at = NEWN(g->a, int32_t, count + 1);
+    float *value = NEWN(g->a, float, count + 1);
+    count = 0;
+    for (int64_t l = 0; l < n; l++) {
+        start[l] = (int32_t)count;
+        for (int64_t i = 0; i < f->length; i++) {
+            const float w = element(f, from[l] + place(f, i, f->stride));
+            if (w == 0) continue;
+            value[count] = w;
+            at[count++] = (int32_t)(s->copy >= 0 ? i * k->vt : place(f, i, f->x_stride));
+        }
+    }
+    start[n] = (int32_t)count;
+    const char *what = f->p.load[f->w]->t->name;
+    s->start = constant(g, what, DT_I32, n + 1, start);
+    s->value = constant(g, what, DT_F32, count + 1, value);
+    s->at = constant(g, what, DT_I32, count + 1, at);
+}
+
+/* Whether sums with equal x can share a copy. */
+static int copy_of(const SparseKernel *k, const Finder *y, int j) {
+    for (int i = 0; i < j; i++) {
+        Expr *to[MAX_RANK];
+        if (k->s[i].copy < 0 || y->f[i].n != y->f[j].n) continue;
+        bool same = true;
+        for (int d = 0; d < y->f[i].n; d++) {
+            same &= y->f[i].extent[d] == y->f[j].extent[d];
+            to[d] = e_axis(k->g->c, y->f[i].p.reduce->raxis[d]);
+        }
+        if (same && e_subst(k->g->c, k->s[j].x, y->f[j].n, y->f[j].p.reduce->raxis, to, NULL,
+                            NULL) == k->s[i].x)
+            return k->s[i].copy;
+    }
+    return -1;
+}
+
+/* So many that the copies of a tile, should all be needed, stay near. */
+static int64_t most_vectors(const Finder *y, Axis *v) {
+    int64_t length = 1;
+    for (int j = 0; j < y->n; j++)
+        if (y->f[j].length > length &&
+            !e_is_ival(e_coef(y->g->c, y->f[j].p.flat[!y->f[j].w], v), 1))
+            length = y->f[j].length;
+    const int64_t n = SPARSE_COPY / (length * y->g->lanes * 4);
+    return n < 1 ? 1 : n > 8 ? 8 : n;
+}
+
+/* Lays axis number v over lanes. Returns the time as a share of the dense product's; 0: it cannot
+ * be. */
+static double by_rows(SparseKernel *k, const Finder *y, int v) {
+    const Kernel *g = k->g;
+    Cx *c = g->c;
+    Axis *x = g->axis[v];
+    int64_t n = axis_size(x, 0), grain = 0;
+    double ratio = 0, copied = 0;
+    if (n < g->lanes) return 0;
+    if (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)) return 0;
+    const int64_t vectors = div_up(n, g->lanes), tiles = div_up(vectors, most_vectors(y, x));
+    *k = (SparseKernel){.g = k->g, .rows = true, .n = y->n, .v = x};
+    k->nv = (int)div_up(vectors, tiles);
+    k->vt = k->nv * g->lanes;
+    for (int j = 0; j < y->n; j++) {
+        const Found *f = &y->f[j];
+        SparseSum *s = &k->s[j];
+        *s = (SparseSum){.reduce = f->p.reduce, .x = f->p.load[!f->w], .copy = -1};
+        if (f->along[v] || !e_uses_axis(f->p.flat[!f->w], x)) return 0;
+        for (int i = 0; i < g->naxis; i++)
+            if (f->along[i] && axis_size(g->axis[i], 0) < 1) return 0;
+        s->base = f->x_base;
+        double lists = 1;
+        for (int i = 0; i < g->naxis; i++)
+            if (f->along[i] && !e_uses_axis(f->p.flat[!f->w], g->axis[i]))
+                lists *= (double)axis_size(g->axis[i], 1);
+        if (!f->plain || !e_is_ival(e_coef(c, f->p.flat[!f->w], x), 1)) {
+            s->copy = copy_of(k, y, j);
+            if (s->copy < 0) {
+                s->copy = k->ncopy++;
+                copied += (double)f->length * k->vt * 4;
+                ratio += 16 / lists; /* an element at a time */
+            }
+            s->base = e_int(c, 0);
+        }
+        ratio += f->density * ROWS_EACH;
+    }
+    return copied > SPARSE_COPY ? 0 : ratio / y->n;
+}
+
+/* ---- by columns ------------------------------------------------------------------------------ */
+/* The chunks of a tile's block: slots of the fullest of its columns, in chunks. */
+static int chunks_of(const Found *f, const int64_t *column, int lanes, int64_t from, int64_t to) {
+    int most = 0;
+    for (int l = 0; l < lanes; l++) {
+        int n = 0;
+        for (int64_t i = from; i < to && column[l] >= 0; i++)
+            n += element(f, column[l] + i * f->stride[0]) != 0;
+        if (n > most) most = n;
+    }
+    return (most + SPARSE_SLOTS - 1) / SPARSE_SLOTS;
+}
+
+typedef struct Tiles {
+    const Kernel *g;
+    const Found *f;
+    int v;
+    int64_t lists, per; /* tiles of a list's columns */
+    const int64_t *from;
+} Tiles;
+
+/* Where the columns of tile t begin in the constant; -1: beyond the last one. */
+static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
+    const int lanes = y->g->lanes;
+    for (int l = 0; l < lanes; l++) {
+        const int64_t at = t % y->per * lanes + l;
+        column[l] =
+            at < axis_size(y->g->axis[y->v], 0) ? y->from[t / y->per] + at * y->f->along[y->v] : -1;
+    }
+}
+
+/* Block b of the sum begins here: the last one overlaps. Elements before `*first` are others'. */
+static int64_t block_at(const Found *f, int lanes, int64_t b, int64_t *first) {
+    *first = b * 2 * lanes;
+    return *first + 2 * lanes <= f->length ? *first : f->length - 2 * lanes;
+}
+
+static int64_t count_chunks(const Tiles *y) {
+    int64_t column[64], first, n = 0, lanes = y->g->lanes;
+    for (int64_t t = 0; t < y->lists * y->per; t++) {
+        columns_at(y, t, column);
+        for (int64_t b = 0; b * 2 * lanes < y->f->length; b++) {
+            const int64_t at = block_at(y->f, (int)lanes, b, &first);
+            n += chunks_of(y->f, column, (int)lanes, first, at + 2 * lanes);
+        }
+    }
+    return n;
+}
+
+static void fill_block(const Tiles *y, const int64_t *column, int64_t first, int64_t at, int slots,
+                       float *value, uint32_t *index) {
+    const int lanes = y->g->lanes;
+    for (int l = 0; l < lanes; l++) {
+        int slot = 0;
+        uint32_t at_slot[64] = {0};
+        for (int64_t i = first; i < at + 2 * lanes && column[l] >= 0; i++) {
+            const float w = element(y->f, column[l] + i * y->f->stride[0]);
+            if (w == 0) continue;
+            value[slot * lanes + l] = w;
+            at_slot[slot++] = (uint32_t)(i - at);
+        }
+        /* Slots without an element take one that counts anyway, times zero. */
+        for (const uint32_t any = slot ? at_slot[slot - 1] : 0; slot < slots; slot++)
+            at_slot[slot] = any;
+        for (int i = 0; i < slots; i++)
+            index[i / SPARSE_SLOTS * lanes + l] |= at_slot[i] << i % SPARSE_SLOTS * 8;
+    }
+}
+
+static void list_columns(SparseKernel *k, const Tiles *y, SparseSum *s) {
+    const Kernel *g = k->g;
+    const int64_t tiles = y->lists * y->per, n = count_chunks(y), lanes = g->lanes;
+    int32_t *start = NEWN(g->a, int32_t, tiles + 1), *block = NEWN(g->a, int32_t, n + 1);
+    float *value = NEWN(g->a, float, n *SPARSE_SLOTS *lanes + 1);
+    uint32_t *index = NEWN(g->a, uint32_t, n * lanes + 1);
+    int64_t column[64], first, chunk = 0;
+    for (int64_t t = 0; t < tiles; t++) {
+        start[t] = (int32_t)chunk;
+        columns_at(y, t, column);
+        for (int64_t b = 0; b * 2 * lanes < y->f->length; b++) {
+            const int64_t at = block_at(y->f, (int)lanes, b, &first);
+            const int more = chunks_of(y->f, column, (int)lanes, first, at + 2 * lanes);
+            fill_block(y, column, first, at, more * SPARSE_SLOTS,
+                       value + chunk * SPARSE_SLOTS * lanes, index + chunk * lanes);
+            for (int i = 0; i < more; i++) block[chunk++] = (int32_t)at;
+        }
+    }
+    start[tiles] = (int32_t)chunk;
+    const char *what = y->f->p.load[y->f->w]->t->name;
+    s->start = constant(g, what, DT_I32, tiles + 1, start);
+    s->block = constant(g, what, DT_I32, n + 1, block);
+    s->value = constant(g, what, DT_F32, n * SPARSE_SLOTS * lanes + 1, value);
+    s->at = constant(g, what, DT_I32, n * lanes + 1, index);
+}
+
+static Tiles tiles_of(const SparseKernel *k, const Found *f, int v, SparseSum *s) {
+    Tiles y = {.g = k->g, .f = f, .v = v, .per = div_up(axis_size(k->v, 0), k->g->lanes)};
+    y.from = lists_of(k->g, f, k->v, s, &y.lists);
+    return y;
+}
+
+static double by_columns(SparseKernel *k, const Finder *y, int v) {
+    const Kernel *g = k->g;
+    Axis *x = g->axis[v];
+    int64_t n = axis_size(x, 0), grain = 0, rows = 1;
+    double ratio = 0;
+    if (n < g->lanes || (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)))
+        return 0;
+    *k = (SparseKernel){.g = k->g, .n = y->n, .v = x, .nv = 1, .vt = g->lanes};
+    for (int i = 0; i < g->naxis; i++)
+        if (i != v && !y->f[0].along[i]) rows *= axis_size(g->axis[i], FEW_ROWS);
+    for (int j = 0; j < y->n; j++) {
+        const Found *f = &y->f[j];
+        SparseSum *s = &k->s[j];
+        *s = (SparseSum){.reduce = f->p.reduce, .x = f->p.load[!f->w], .copy = -1};
+        if (!f->along[v] || e_uses_axis(f->p.flat[!f->w], x) || f->n != 1 || !f->plain ||
+            f->x_stride[0] != 1 || f->length < 2 * g->lanes)
+            return 0;
+        for (int i = 0; i < g->naxis; i++)
+            if (f->along[i] && axis_size(g->axis[i], 0) < 1) return 0;
+        s->base = f->x_base;
+        const Tiles t = tiles_of(k, f, v, s);
+        const double slots = (double)count_chunks(&t) * SPARSE_SLOTS /
+                             ((double)(t.lists * t.per) * (double)f->length / (2 * g->lanes));
+        ratio += slots * (rows >= FEW_ROWS ? SLOT_MANY : SLOT_FEW) * 16 / g->lanes;
+    }
+    return ratio / y->n;
+}
+
+/* The axis of the lists along which all members are stored together, where they are not along v. */
+static Axis *columns_of(const SparseKernel *k, const Finder *y) {
+    const Kernel *g = k->g;
+    for (int i = 0; i < g->n; i++)
+        if (e_is_ival(e_coef(g->c, g->position[i], k->v), 1)) return NULL;
+    for (int d = 0; d < g->naxis; d++) {
+        bool all = g->axis[d] != k->v;
+        for (int j = 0; j < y->n; j++) all &= y->f[j].along[d] != 0;
+        for (int i = 0; i < g->n; i++)
+            all = all && e_is_ival(e_coef(g->c, g->position[i], g->axis[d]), 1);
+        if (all) return g->axis[d];
+    }
+    return NULL;
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+/* Around the tiles of v: axes that no list is chosen by; by columns all others are inside. */
+static void order_axes(SparseKernel *k, const Finder *y) {
+    Kernel *g = k->g;
+    Axis *outer[MAX_RANK], *inner[MAX_RANK];
+    int n = 0, m = 0;
+    for (int i = 0; i < g->naxis; i++) {
+        bool chosen = false;
+        for (int j = 0; j < y->n; j++) chosen |= y->f[j].along[i] != 0;
+        if (g->axis[i] == k->v) continue;
+        if (chosen != k->rows)
+            outer[n++] = g->axis[i];
+        else
+            inner[m++] = g->axis[i];
+    }
+    k->nouter = n;
+    memcpy(g->axis, outer, sizeof *outer * (size_t)n);
+    g->axis[n] = k->v;
+    memcpy(g->axis + n + 1, inner, sizeof *inner * (size_t)m);
+}
+
+bool kernel_sparse(Kernel *g) {
+    Finder y = {.g = g};
+    SparseKernel try = {.g = g}, best = {.g = g};
+    double least = 0;
+    int at = -1;
+    if (!find(&y)) return false;
+    for (int j = 0; j < y.n; j++)
+        if (y.f[j].density > 0.5) return false;
+    for (int v = g->naxis - 1; v >= 0; v--) {
+        for (int rows = 0; rows < 2; rows++) {
+            const double ratio = rows ? by_rows(&try, &y, v) : by_columns(&try, &y, v);
+            if (ratio > 0 && (at < 0 || ratio < least)) least = ratio, best = try, at = v;
+        }
+    }
+    const double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
+    if (at < 0 || !decide(g->p, X_SPARSE, g->s, ns, ns * least)) return false;
+    SparseKernel *k = arena_memdup(g->a, &best, sizeof best);
+    for (int j = 0; j < y.n; j++) {
+        if (k->rows) {
+            list_rows(k, &y.f[j], &k->s[j]);
+            continue;
+        }
+        const Tiles t = tiles_of(k, &y.f[j], at, &k->s[j]);
+        list_columns(k, &t, &k->s[j]);
+    }
+    if (k->rows) k->columns = columns_of(k, &y);
+    order_axes(k, &y);
+    g->kind = KERNEL_SPARSE;
+    g->sparse = k;
+    return true;
+}
