@@ -386,6 +386,7 @@ barrier
 step house house
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
+step units "$PYTHON" tests/units.py --braid $BRAID
 step counts "$PYTHON" tests/counts.py --graphs 40 --seed $SEED --braid $BRAID
 step newer-onnx newer_onnx_tests
 step readme "$PYTHON" tests/readme.py

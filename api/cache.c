@@ -89,15 +89,6 @@ static uint64_t hash_text(const char *s, uint64_t h) {
     return s ? hash_bytes(s, strlen(s) + 1, h) : hash_bytes("", 0, h + 1);
 }
 static uint64_t hash_int(int64_t v, uint64_t h) { return hash_bytes(&v, sizeof v, h); }
-static uint64_t hash_stat(const char *path, uint64_t h) {
-    struct stat s;
-    h = hash_text(path, h);
-    if (stat(path, &s) != 0) return hash_int(-1, h);
-    h = hash_int(s.st_size, h);
-    h = hash_int((int64_t)s.st_ino, h);
-    return hash_int((int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec, h);
-}
-
 /* Identifies this build of Braid: the build id of the object that contains this code, or else the
  * size and time of its file. */
 typedef struct Build {
@@ -136,48 +127,21 @@ static uint64_t hash_build(uint64_t h) {
     if (b.found) return b.hash;
     Dl_info info;
     bool known = dladdr((void *)b.here, &info) && info.dli_fname && strchr(info.dli_fname, '/');
-    return hash_stat(known ? info.dli_fname : "/proc/self/exe", b.hash);
-}
-
-/* Hashes the path of a program, as PATH finds it, and its file's size and time. */
-static uint64_t hash_program(const char *word, int n, uint64_t h) {
-    const char *path = memchr(word, '/', (size_t)n) ? "" : getenv("PATH");
-    for (const char *p = path ? path : ""; p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
-        size_t k = strcspn(p, ":");
-        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", n, word);
-        bool good = file && access(file, X_OK) == 0;
-        char *real = good ? realpath(file, NULL) : NULL;
-        if (real) h = hash_stat(real, h);
-        free(real);
-        free(file);
-        if (good) break;
-    }
-    return h;
-}
-
-/* Hashes a command. Each word may be a program: "ccache gcc -m64". */
-static uint64_t hash_command(const char *tool, uint64_t h) {
-    h = hash_text(tool, h);
-    for (const char *p = tool; *p;) {
-        size_t n = strcspn(p, " ");
-        if (n && *p != '-') h = hash_program(p, (int)n, h);
-        p += n + strspn(p + n, " ");
-    }
-    return h;
+    return compile_hash_file(known ? info.dli_fname : "/proc/self/exe", b.hash);
 }
 
 /* Hashes the command $NAME, or else `otherwise`. */
 static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
     const char *tool = getenv(name);
-    return hash_command(tool && *tool ? tool : otherwise, h);
+    return compile_hash_command(tool && *tool ? tool : otherwise, h);
 }
 
 /* Hashes the compilers that build the text (codegen/build/cc.c, gpu.c). */
 static uint64_t hash_tools(const braid_options *o, uint64_t h) {
     const Backend to = device_find(o->target)->backend;
-    h = o->cc && *o->cc ? hash_command(o->cc, h) : hash_tool("CC", "cc", h);
+    h = o->cc && *o->cc ? compile_hash_command(o->cc, h) : hash_tool("CC", "cc", h);
     if (to == BACKEND_CUDA) {
-        h = hash_stat("/usr/local/cuda/bin/nvcc", hash_tool("NVCC", "nvcc", h));
+        h = compile_hash_file("/usr/local/cuda/bin/nvcc", hash_tool("NVCC", "nvcc", h));
     } else if (to == BACKEND_HIP) {
         h = hash_tool("HIPIFY", "hipify-perl", hash_tool("HIPCC", "hipcc", h));
     } else if (to == BACKEND_EMULATED) {
@@ -186,7 +150,7 @@ static uint64_t hash_tools(const braid_options *o, uint64_t h) {
             slash ? rt_text("%.*s/libbraid_emulate.a", (int)(slash - self), self) : NULL;
         const char *given = getenv("BRAID_EMULATE");
         h = hash_tool("HIPIFY", "hipify-perl", hash_tool("CXX", "c++", h));
-        h = hash_stat(given && *given ? given : emulator ? emulator : "", h);
+        h = compile_hash_file(given && *given ? given : emulator ? emulator : "", h);
         free(emulator);
         free(self);
     }
@@ -207,7 +171,7 @@ static bool hash_external(const char *model_path, const char *p, size_t n, uint6
         if (end - p - 2 < length) return false;
         char *file = rt_text("%.*s%.*s", dir, model_path, length, p + 2);
         char *real = file ? realpath(file, NULL) : NULL;
-        *h = hash_stat(real ? real : file ? file : "", *h);
+        *h = compile_hash_file(real ? real : file ? file : "", *h);
         free(real);
         free(file);
     }

@@ -14,6 +14,15 @@ char *rt_cache_folder(const braid_options *o) {
     return home && *home == '/' ? rt_text("%s/.cache/braid", home) : NULL;
 }
 
+char *rt_kept_folder(const braid_options *o) {
+    char *folder = o->no_cache && !o->cache_dir ? NULL : rt_cache_folder(o);
+    char *kept = folder && rt_make_folders(folder) ? rt_text("%s/objects", folder) : NULL;
+    free(folder);
+    if (kept && rt_make_folders(kept)) return kept;
+    free(kept);
+    return NULL;
+}
+
 bool rt_is_own(const char *path) {
     struct stat s;
     return lstat(path, &s) == 0 && s.st_uid == geteuid() && !(s.st_mode & (S_IWGRP | S_IWOTH)) &&

@@ -8,6 +8,8 @@ void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices) {
     *j = (RtJob){0};
     rt_compile_options(o, &j->fold, &j->o);
     j->d.progress = j->o.progress;
+    j->kept = rt_kept_folder(o);
+    j->o.kept = j->kept;
     if (!choices) return;
     j->o.measured = choices->p;
     j->o.nmeasured = choices->n;
@@ -17,6 +19,7 @@ void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices) {
 void rt_job_end(RtJob *j) {
     texts_free(&j->texts);
     arena_free(j->arena);
+    free(j->kept);
 }
 
 /* Everything that changes is in *j: longjmp leaves changed local variables undefined. */
@@ -41,7 +44,7 @@ static bool run_compilers(RtJob *j, const char *text, const char *host, const ch
         if (host)
             compile_build_gpu(&j->d, text, host, so_path, &j->o, NULL);
         else
-            compile_build_cpu(&j->d, text, so_path, &j->o);
+            compile_build_cpu(&j->d, j->texts.nunit, j->texts.unit, text, so_path, &j->o);
     }
     j->d.top = NULL;
     return j->d.status == ST_OK;
@@ -57,7 +60,7 @@ braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_
     braid_status st = !text || !so || !weights || (gpu && !host)
                           ? rt_fail(e, BRAID_MEMORY, "out of memory")
                           : BRAID_OK;
-    if (!st) st = rt_write_file(text, j->texts.text.p, j->texts.text.n, e);
+    if (!st && gpu) st = rt_write_file(text, j->texts.text.p, j->texts.text.n, e);
     if (!st && gpu) st = rt_write_file(host, j->texts.host.p, j->texts.host.n, e);
     if (!st && j->texts.weights.n)
         st = rt_write_file(weights, j->texts.weights.p, j->texts.weights.n, e);

@@ -192,6 +192,7 @@ typedef struct RtJob { /* one compilation */
     Texts texts;
     CompileOptions o;
     FoldSpec fold;
+    char *kept; /* CompileOptions.kept */
 } RtJob;
 /* `o` and `choices` (may be NULL) are borrowed until rt_job_end. */
 void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices);
@@ -218,6 +219,8 @@ braid_status rt_cached_library(const char *model_path, const braid_options *o, b
                                char **path, char **folder, braid_error *e);
 /* The folder of the cache, malloc'd; NULL: there is none. */
 char *rt_cache_folder(const braid_options *o);
+/* The folder in it for object files that are kept (CompileOptions.kept): the same. */
+char *rt_kept_folder(const braid_options *o);
 /* As mkdir -p; false: it failed, or another user could put libraries there. */
 bool rt_make_folders(char *path);
 /* Whether it is this user's folder or file, and no other user can change it. */

@@ -190,7 +190,8 @@ static int threads_of(const Cli *c, const char *target) {
     return c->threads || gpu ? c->threads : 1;
 }
 
-static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
+/* `cache`: the folder for object files that all tests share. */
+static Outcome run_test(const Cli *c, const char *folder, const char *cache, Sb *why) {
     braid_error e;
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
@@ -203,6 +204,7 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;
+    o.cache_dir = cache;
     char *path = join(folder, exists(folder, "model.onnx") ? "model.onnx" : "model.so");
     braid_status st = braid_load(path, &o, &m, &e);
     free(path);
@@ -254,7 +256,9 @@ static _Noreturn void child(const Cli *c, const Job *j, const char *folder, cons
     setenv("TMPDIR", temp, 1);
     dup2(fileno(j->errors), STDERR_FILENO);
     watch_leaks(true);
-    Outcome o = run_test(c, folder, &why);
+    char *cache = join(temp, "../cache");
+    Outcome o = run_test(c, folder, cache, &why);
+    free(cache);
     if (why.n) fwrite(why.p, 1, why.n, j->result);
     fflush(j->result);
     sb_free(&why);

@@ -29,6 +29,7 @@ typedef struct CompileOptions {
     const struct Device *device;
     int units;                 /* threads to schedule for; 0: all that this process may use */
     const char *cc;            /* the C compiler's command; NULL: $CC, else cc */
+    const char *kept;          /* the folder of object files that are kept, or NULL */
     bool profile;              /* it measures itself (scheduler/plan/probes.h) */
     const char *torch_name;    /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
     struct PassReport *report; /* to fill in, or NULL */
@@ -50,23 +51,41 @@ bool compile_is_open(const Graph *g);
 /* Imports and lowers the model; NULL if it is open (compile_is_open) and o->by_run is set. */
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);
 
+/* A translation unit of a program in C. There are at most UNITS_MAX. Beside those of the kernel and
+ * the entry each has functions of at least UNIT_BYTES of text: a compiler takes half a second for
+ * that, and about 100 MB. */
+#define UNITS_MAX 64
+#define UNIT_BYTES 32768
+typedef struct Unit {
+    Sb text;
+    bool same;  /* as that of many other programs: its object file is worth keeping */
+    bool brief; /* it runs briefly, and is not worth much optimization */
+} Unit;
 /* The texts that a library is built from. */
 typedef struct Texts {
     Sb text;    /* the program; for GPUs the device's part */
     Sb host;    /* for GPUs the host's part, in C; else empty */
     Sb weights; /* constants; empty if the text holds them */
+    /* For CPUs: the text as translation units, which are compiled side by side. In the memory of
+     * the Program. */
+    int nunit;
+    Unit *unit;
 } Texts;
 /* Fills *to, which must be empty. The caller frees it (texts_free), also when this raises (on the
  * Diag of p's context). */
 void compile_emit(Program *p, Texts *to);
 void texts_free(Texts *t);
 
-/* Builds a shared library from the text with the C compiler found at run time ($CC, else cc). The
- * weights, if any, are in TEXT_PATH.weights. Raises ST_IO. Files that the library needs are written
- * beside so_path under its name, and the library looks for them in its own folder: build in a
- * temporary folder and move all of it. */
-void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
+/* Builds a shared library with the C compiler found at run time ($CC, else cc), from translation
+ * units, or, if n is 0, from the text in the file text_path. Other files lie beside it, under
+ * names that begin with its name: the weights, if any, are in TEXT_PATH.weights. Raises ST_IO.
+ * Files that the library needs are written beside so_path under its name, and the library looks for
+ * them in its own folder: build in a temporary folder and move all of it. */
+void compile_build_cpu(Diag *d, int n, const Unit *unit, const char *text_path, const char *so_path,
                        const CompileOptions *o);
+/* A hash of a command: of its text, and of the files of the programs that it names. */
+uint64_t compile_hash_command(const char *command, uint64_t h);
+uint64_t compile_hash_file(const char *path, uint64_t h); /* of its path, size and time */
 
 /* What every text for the CPU, and every host's text for a GPU, is compiled with, beside -O2 and
  * for the former compile_arch; NULL at the end. */

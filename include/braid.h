@@ -190,8 +190,9 @@ typedef struct braid_options {
     /* Also write the generated text here; NULL: do not. For a GPU this file gets the device code,
      * and EMIT_PATH.host.c the host code. */
     const char *emit_path;
-    bool tune;             /* measure candidates while compiling */
-    bool no_cache;         /* braid_load: compile anew and keep nothing */
+    bool tune;     /* measure candidates while compiling */
+    bool no_cache; /* braid_load: compile anew and keep nothing, but object files that are the same
+                    * for many models, in cache_dir if one is given */
     const char *cache_dir; /* NULL: $BRAID_CACHE, $XDG_CACHE_HOME/braid or ~/.cache/braid */
     /* Forced choices, "NAME=on,NAME=off,NAME=VALUE", for tests and diagnosis (`braid explain` shows
      * the names); NULL: none. BRAID_USAGE: there is no such choice. */

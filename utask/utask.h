@@ -357,6 +357,7 @@ typedef struct Program {
     struct Schedule *schedule;
     int nfused; /* number of tensors that fusion substituted into their users */
     int nfunc;  /* number of recursive functions */
+    bool calls_only; /* no group is inlined into the control flow (scheduler/kernel/kernel.h) */
     bool draws; /* results depend on random numbers */
     /* State: output carry_output[i] of one run is input carry_input[i] of the next. */
     int ncarry;

@@ -82,7 +82,7 @@ static bool build(Work *w, const CompileOptions *o, const char *text_path, const
         bool good = f && fwrite(w->text.p, 1, w->text.n, f) == w->text.n;
         if (f && fclose(f)) good = false;
         if (!good) err(&w->d, ST_IO, NULL, "cannot write %s", text_path);
-        compile_build_cpu(&w->d, text_path, so_path, o);
+        compile_build_cpu(&w->d, 0, NULL, text_path, so_path, o);
     }
     w->d.top = NULL;
     w->text.d = NULL;

@@ -1,18 +1,14 @@
-/* cc.c: compiles an emitted text to a shared library with the machine's C compiler. */
+/* cc.c: the machine's C compiler and processor: commands, options, facts. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include "codegen/build/build.h"
-#include "base/cleanup.h"
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
+#include <limits.h>
 #include <sched.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 const char *build_tool(const char *name, const char *otherwise) {
@@ -30,109 +26,6 @@ void build_no_cc(Diag *d, const CompileOptions *o) {
         build_cc(o));
 }
 
-/* A copy of argv whose first entry, such as "ccache gcc -m64", is split into words, unless it is a
- * path with spaces. The caller frees the array and its [0], which holds the text of all words.
- * NULL: no memory. */
-static char **with_words(char *const *argv) {
-    size_t n = 1, words = 1;
-    while (argv[n]) n++;
-    for (const char *p = argv[0]; *p; p++) words += *p == ' ';
-    char **v = calloc(n + words + 1, sizeof *v), *text = v ? strdup(argv[0]) : NULL;
-    if (!text) {
-        free((void *)v);
-        return NULL;
-    }
-    size_t k = 0;
-    bool whole = access(argv[0], X_OK) == 0; /* a path with spaces */
-    char *from = text;
-    for (char *p = text; !whole && *p == ' '; p++) from = p + 1;
-    memmove(text, from, strlen(from) + 1);
-    v[k++] = text;
-    for (char *p = text; !whole && *p; p++) {
-        if (*p != ' ') continue;
-        *p = 0;
-        if (p[1] && p[1] != ' ') v[k++] = p + 1;
-    }
-    for (size_t i = 1; i < n; i++) v[k++] = argv[i];
-    return v;
-}
-
-/* Reads what the child writes to `fd` until its end. False: the caller gives up. */
-static bool read_output(Progress *p, int fd, char *out, size_t size) {
-    struct pollfd to_read = {fd, POLLIN, 0};
-    size_t n = 0;
-    char drop[4096];
-    bool go = true;
-    for (ssize_t r = 1; r > 0 && go; go = progress_ask(p)) {
-        if (p && poll(&to_read, 1, 100) == 0) continue;
-        bool room = n + 1 < size;
-        r = read(fd, room ? out + n : drop, room ? size - n - 1 : sizeof drop);
-        if (r < 0 && errno == EINTR)
-            r = 1;
-        else if (r > 0 && room)
-            n += (size_t)r;
-    }
-    out[n] = 0;
-    return go;
-}
-
-/* Waits, but not for long, until no process has the other end of the pipe: what was killed makes no
- * file after that. */
-static void wait_end(int fd) {
-    struct pollfd to_read = {fd, POLLIN, 0};
-    char drop[4096];
-    while (poll(&to_read, 1, 1000) > 0 && read(fd, drop, sizeof drop) > 0) {}
-}
-
-/* A copy of the environment where TMPDIR is the folder of the file `beside`. The caller frees the
- * array and its [0], the new entry. NULL: no memory. */
-static char **with_tmpdir(const char *beside) {
-    size_t n = 0, k = 1;
-    while (environ[n]) n++;
-    char **env = calloc(n + 2, sizeof *env);
-    const char *slash = strrchr(beside, '/');
-    if (!env || asprintf(&env[0], "TMPDIR=%.*s", slash ? (int)(slash - beside + 1) : 1,
-                         slash ? beside : ".") < 0) {
-        free((void *)env);
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(environ[i], "TMPDIR=", 7) != 0) env[k++] = environ[i];
-    return env;
-}
-
-int build_run(Diag *d, const char *beside, char *const *argv, char *out, size_t size) {
-    int fd[2];
-    pid_t pid;
-    posix_spawn_file_actions_t fa;
-    out[0] = 0;
-    if (pipe2(fd, O_CLOEXEC)) return -1;
-    posix_spawn_file_actions_init(&fa);
-    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
-    posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
-    char **split = with_words(argv);
-    char **env = beside ? with_tmpdir(beside) : environ;
-    int e = split && env ? cleanup_spawn(&pid, &fa, split, env, d->progress != NULL) : ENOMEM;
-    if (beside && env) free(env[0]);
-    if (beside) free((void *)env);
-    if (split) free(split[0]);
-    free((void *)split);
-    posix_spawn_file_actions_destroy(&fa);
-    close(fd[1]);
-    const bool go = e || read_output(d->progress, fd[0], out, size);
-    if (!go) {
-        cleanup_kill(pid);
-        wait_end(fd[0]);
-    }
-    close(fd[0]);
-    if (e) return -1;
-    int status = cleanup_wait(pid);
-    if (!go) progress_tick(d); /* raises */
-    if (status == -1) return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
-}
-
 /* A name is put into a command. */
 static void check_name(Diag *d, const char *cpu) {
     for (const char *p = cpu; *p; p++)
@@ -140,10 +33,7 @@ static void check_name(Diag *d, const char *cpu) {
             err(d, ST_USAGE, NULL, "'%s' is not the name of a processor", cpu);
 }
 
-/* "-march=…" or "-mcpu=…" for the processor that o names. Which option knows the name depends on
- * the compiler's target (clang only warns of one that its target lacks); zig writes '_' for '-' in
- * names. */
-static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
+const char *build_arch(Diag *d, const CompileOptions *o, char *buf, size_t size) {
 #if defined(__aarch64__)
     static const char *const option[] = {"-mcpu", "-march"};
 #else
@@ -183,7 +73,7 @@ void compile_arch(Diag *d, const CompileOptions *o, char *option, size_t size) {
         check_name(d, o->cpu);
         snprintf(option, size, "-march=%s", o->cpu);
     } else
-        march(d, o, option, size);
+        build_arch(d, o, option, size);
 }
 
 int compile_vector_width(Diag *d, const CompileOptions *o) {
@@ -198,7 +88,7 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
 #endif
     char arch[128], out[65536];
     char *argv[] = {ARG(build_cc(o)),
-                    ARG(march(d, o, arch, sizeof arch)),
+                    ARG(build_arch(d, o, arch, sizeof arch)),
                     "-dM",
                     "-E",
                     "-x",
@@ -280,23 +170,41 @@ const char *const compile_flags[COMPILE_FLAGS + 1] = {"-std=gnu11",
                                                       "-fPIC",
                                                       "-fvisibility=hidden"};
 
-void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
-                       const CompileOptions *o) {
-    char arch[128], define[4200], weights[4100], out[2048];
-    build_path(d, weights, sizeof weights, text_path, ".weights");
-    snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
-    char *own[] = {"-O2",          "-shared", ARG(march(d, o, arch, sizeof arch)),
-                   define,         "-o",      ARG(so_path),
-                   ARG(text_path), "-lm",     "-ldl",
-                   "-lpthread"};
-    char *argv[1 + COUNT(compile_flags) + COUNT(own)];
-    size_t n = 0;
-    argv[n++] = ARG(build_cc(o));
-    for (const char *const *flag = compile_flags; *flag; flag++) argv[n++] = ARG(*flag);
-    for (size_t i = 0; i < COUNT(own); i++) argv[n++] = own[i];
-    argv[n] = NULL;
-    int status = build_run(d, so_path, argv, out, sizeof out);
-    if (status < 0) build_no_cc(d, o);
-    if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", build_cc(o), out);
-    build_weights(d, text_path, so_path);
+/* ---- what a command depends on ----------------------------------------------------------------
+ */
+uint64_t compile_hash_file(const char *path, uint64_t h) {
+    struct stat s;
+    h = hash_bytes(path, strlen(path) + 1, h);
+    int64_t id[3] = {-1, 0, 0};
+    if (stat(path, &s) == 0) {
+        id[0] = s.st_size;
+        id[1] = (int64_t)s.st_ino;
+        id[2] = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+    }
+    return hash_bytes(id, sizeof id, h);
+}
+
+/* Hashes the file of a program of n characters, as PATH finds it. */
+static uint64_t hash_program(const char *word, int n, uint64_t h) {
+    const char *path = memchr(word, '/', (size_t)n) ? "" : getenv("PATH");
+    char file[4096], real[PATH_MAX];
+    for (const char *p = path ? path : ""; p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
+        const size_t k = strcspn(p, ":");
+        if (snprintf(file, sizeof file, "%.*s%s%.*s", (int)k, p, k ? "/" : "", n, word) <
+                (int)sizeof file &&
+            access(file, X_OK) == 0)
+            return realpath(file, real) ? compile_hash_file(real, h) : h;
+    }
+    return h;
+}
+
+/* Each word may be a program: "ccache gcc -m64". */
+uint64_t compile_hash_command(const char *command, uint64_t h) {
+    h = hash_bytes(command, strlen(command) + 1, h);
+    for (const char *p = command; *p;) {
+        const size_t n = strcspn(p, " ");
+        if (n && *p != '-') h = hash_program(p, (int)n, h);
+        p += n + strspn(p + n, " ");
+    }
+    return h;
 }

@@ -1,5 +1,8 @@
 /* assemble.c: the parts of a program's text that every family combines in its own way: numbers,
- * pasted texts, constants, the kernel, tables of inputs and outputs. */
+ * pasted texts, constants, the kernel, tables of inputs and outputs.
+ *
+ * What the entry reads of a program is in tables and macros. Numbers that most programs have of
+ * their own are in tables, too, for the entry to be one text for many programs. */
 #include "codegen/emit/emit.h"
 #include "codegen/embed.h"
 #include "scheduler/plan/library.h"
@@ -40,8 +43,8 @@ void put_embedded(Sb *s, const char *const *name) {
     for (; *name; name++) sb_puts(s, embedded_text(*name));
 }
 
-static void io_table(Sb *s, const char *name, int n, const Io *io) {
-    sb_printf(s, "static const braid_io_v1 %s[%d] = {\n", name, n + 1);
+static void io_table(Sb *s, const char *linkage, const char *name, int n, const Io *io) {
+    sb_printf(s, "%s const braid_io_v1 %s[%d] = {\n", linkage, name, n + 1);
     for (int i = 0; i < n; i++) {
         const Io *o = &io[i];
         const Tensor *t = o->t;
@@ -98,76 +101,124 @@ void put_kernel(const Emit *em, Sb *text, const char *name) {
     sb_puts(text, "}\n\n");
 }
 
-/* The outputs whose memory may be the caller's, and their dimensions. */
-static void given_tables(Emit *em, Sb *s) {
+/* The outputs whose memory may be the caller's: flags, if there are any. */
+static bool given_table(Emit *em, Sb *s, const char *linkage) {
     Program *p = em->p;
-    Sb dims = {.a = em->a}, flags = {.a = em->a};
+    Sb flags = {.a = em->a};
+    bool any = false;
+    for (int i = 0; i < p->nout; i++) {
+        const bool given = output_given(p, i) != NULL;
+        any = any || given;
+        sb_printf(&flags, "%s%d", i ? ", " : "", given);
+    }
+    if (any && s) sb_printf(s, "%s const unsigned char bk_gives[] = {%s};\n", linkage, flags.p);
+    return any;
+}
+
+/* Statements that set their dimensions. */
+static void given_sizes(Emit *em, Sb *s) {
+    Program *p = em->p;
     int64_t v;
     int n = 0;
+    Sb dims = {.a = em->a};
     for (int i = 0; i < p->nout; i++) {
         const Tensor *t = p->out[i].t;
-        const bool given = output_given(p, i) != NULL;
-        n += given;
-        sb_printf(&flags, "%s%d", i ? ", " : "", given);
-        for (int d = 0; given && d < t->rank; d++)
+        if (!output_given(p, i)) continue;
+        n++;
+        for (int d = 0; d < t->rank; d++)
             if (!e_is_int(t->dim[d], &v))
                 sb_printf(&dims, " \\\n    t[%d].dim[%d] = %s;", i, d,
                           host_text(em->a, library_host_value(p, t->dim[d])));
     }
-    put_define(s, "BK_FAILS", p->mem->fails);
     if (!n) return;
     put_define(s, "BK_NGIVEN", n);
-    sb_printf(s, "static const unsigned char bk_gives[] = {%s};\n", flags.p);
     sb_printf(s, "#define BK_GIVEN_DIMS%s\n", dims.n ? dims.p : "");
 }
 
-static void index_table(Sb *s, const char *name, int n, const int *at) {
-    sb_printf(s, "static const int32_t %s[%d] = {", name, n);
+static void index_table(Sb *s, const char *linkage, const char *name, int n, const int *at) {
+    sb_printf(s, "%s const int32_t %s[%d] = {", linkage, name, n);
     for (int i = 0; i < n; i++) sb_printf(s, "%s%d", i ? ", " : "", at[i]);
     sb_puts(s, "};\n");
 }
 
-void put_tables(Emit *em, Sb *text) {
+void put_tables(Emit *em, Sb *text, const char *linkage) {
     Program *p = em->p;
-    io_table(text, "bk_inputs", p->nin, p->in);
-    io_table(text, "bk_outputs", p->nout, p->out);
-    sb_printf(text, "static const char *const bk_sites[%d] = {\n", p->cx->site.n + 1);
+    io_table(text, linkage, "bk_inputs", p->nin, p->in);
+    io_table(text, linkage, "bk_outputs", p->nout, p->out);
+    sb_printf(text, "%s const char *const bk_sites[%d] = {\n", linkage, p->cx->site.n + 1);
     for (int i = 0; i < p->cx->site.n; i++) {
         sb_puts(text, "    ");
         put_string(text, p->cx->site.p[i]);
         sb_puts(text, ",\n");
     }
-    sb_puts(text, "    0};\n#define BK_NAME ");
+    sb_printf(text, "    0};\n%s const int bk_nsite = %d;\n", linkage, p->cx->site.n);
+    sb_printf(text, "%s const char bk_name[] = ", linkage);
     put_string(text, p->name ? p->name : "");
-    sb_puts(text, "\n");
+    sb_puts(text, ";\n");
+    /* The size to begin with: memory taken at run time is added, and makes the arena grow. */
+#if BRAID_TINY
+    const int64_t room = 0;
+#else
+    const int64_t room = 4096 + (int64_t)p->mem->frames * 64;
+#endif
+    sb_printf(text, "%s const size_t bk_arena = %lld;\n", linkage,
+              (long long)(p->mem->arena + room));
+    if (em->frame_bytes)
+        sb_printf(text, "%s const size_t bk_frame_bytes = %zu;\n", linkage, em->frame_bytes);
+    if (p->schedule->speedup > 0)
+        sb_printf(text, "%s const double bk_expected_speedup = %.2f;\n", linkage,
+                  p->schedule->speedup);
+    given_table(em, text, linkage);
+    if (p->ncarry) {
+        index_table(text, linkage, "bk_carry_input", p->ncarry, p->carry_input);
+        index_table(text, linkage, "bk_carry_output", p->ncarry, p->carry_output);
+    }
+    if (em->linearized.n)
+        index_table(text, linkage, "bk_linearized", em->linearized.n, em->linearized.p);
+}
+
+void put_declarations(Emit *em, Sb *text) {
+    const Program *p = em->p;
+    sb_puts(text, "extern BK_SHARED const braid_io_v1 bk_inputs[], bk_outputs[];\n"
+                  "extern BK_SHARED const char *const bk_sites[];\n"
+                  "extern BK_SHARED const int bk_nsite;\n"
+                  "extern BK_SHARED const char bk_name[];\n"
+                  "extern BK_SHARED const size_t bk_arena;\n");
+    if (em->frame_bytes) sb_puts(text, "extern BK_SHARED const size_t bk_frame_bytes;\n");
+    if (p->schedule->speedup > 0)
+        sb_puts(text, "extern BK_SHARED const double bk_expected_speedup;\n");
+    if (given_table(em, NULL, NULL))
+        sb_puts(text, "extern BK_SHARED const unsigned char bk_gives[];\n");
+    if (p->ncarry) {
+        sb_printf(text, "extern BK_SHARED const int32_t bk_carry_input[%d];\n", p->ncarry);
+        sb_printf(text, "extern BK_SHARED const int32_t bk_carry_output[%d];\n", p->ncarry);
+    }
+    if (em->linearized.n) sb_puts(text, "extern BK_SHARED const int32_t bk_linearized[];\n");
+    if (em->weights->n > WEIGHTS_MAPPED)
+        sb_puts(text, "#define BK_WEIGHTS_CHECK\n"
+                      "extern BK_SHARED const unsigned char *bk_weights;\n");
+    sb_puts(text, "BK_SHARED int braid_kernel(bk_ctx *k, int unit, int nunit);\n");
+}
+
+void put_numbers(Emit *em, Sb *text) {
+    const Program *p = em->p;
+    sb_puts(text,
+            "#define BK_NAME bk_name\n#define BK_NSITE bk_nsite\n#define BK_ARENA bk_arena\n");
+    if (em->frame_bytes) sb_puts(text, "#define BK_FRAME_BYTES bk_frame_bytes\n");
     put_define(text, "BK_NIN", p->nin);
     put_define(text, "BK_NOUT", p->nout);
-    put_define(text, "BK_NSLOT", em->p->mem->nslot);
-    put_define(text, "BK_NSITE", p->cx->site.n);
-    if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
-    put_probe_tables(em, text);
-    given_tables(em, text);
-    if (p->ncarry) {
-        put_define(text, "BK_NCARRY", p->ncarry);
-        index_table(text, "bk_carry_input", p->ncarry, p->carry_input);
-        index_table(text, "bk_carry_output", p->ncarry, p->carry_output);
-    }
-    if (em->linearized.n) {
-        put_define(text, "BK_NLINEARIZED", em->linearized.n);
-        index_table(text, "bk_linearized", em->linearized.n, em->linearized.p);
-    }
+    put_define(text, "BK_NSLOT", p->mem->nslot);
     put_define(text, "BK_UNITS", p->schedule->team);
-    if (p->schedule->speedup > 0)
-        sb_printf(text, "#define BK_SPEEDUP %.2f\n", p->schedule->speedup);
-    /* The size to begin with: memory taken at run time is added, and makes the arena grow. */
-    if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
+    if (p->schedule->speedup > 0) sb_puts(text, "#define BK_SPEEDUP bk_expected_speedup\n");
+    put_define(text, "BK_FAILS", p->mem->fails);
+    if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
+    if (p->ncarry) put_define(text, "BK_NCARRY", p->ncarry);
+    if (em->linearized.n) put_define(text, "BK_NLINEARIZED", em->linearized.n);
 #if BRAID_TINY
-    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n",
-              (long long)em->p->mem->arena);
-#else
-    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n",
-              (long long)em->p->mem->arena + 4096 + (long long)em->p->mem->frames * 64);
+    put_define(text, "BK_SLOT_BYTES", 64);
 #endif
+    given_sizes(em, text);
+    put_probe_tables(em, text);
 }
 
 void put_entry(const Emit *em, Sb *text, const char *const *entry) {
@@ -176,32 +227,4 @@ void put_entry(const Emit *em, Sb *text, const char *const *entry) {
         if (em->p->probes && strcmp(*entry, "entry.inc") == 0)
             sb_puts(text, embedded_text("report.inc"));
     }
-}
-
-/* What a program in C has more that measures itself. */
-static const char *const probes[] = {"counters.inc", "cpu/profile.inc", "probe.inc", NULL};
-static const char measured_kernel[] = "static int braid_kernel(bk_ctx *k, int unit, int nunit) {\n"
-                                      "    bk_profile *const prof = bk_profile_of(k, unit);\n"
-                                      "    const int64_t begin = bk_profile_begin(prof);\n"
-                                      "    const int st = braid_main(k, unit, nunit);\n"
-                                      "    bk_profile_end(prof, begin, 1);\n"
-                                      "    return st;\n"
-                                      "}\n\n";
-
-void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to) {
-    Sb *text = &to->text;
-    sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name),
-              em->p->schedule->device->name);
-    sb_puts(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n");
-    put_define(text, "BK_VEC", em->p->schedule->lanes);
-    if (em->p->probes) sb_puts(text, "#define BK_PROFILE\n");
-    sb_puts(text, embedded_text("braid_model.h"));
-    put_embedded(text, preludes);
-    put_probes(em, text, probes);
-    put_weights(em, text);
-    put_kernel(em, text, em->p->probes ? "braid_main" : "braid_kernel");
-    if (em->p->probes) sb_puts(text, measured_kernel);
-    put_tables(em, text);
-    put_entry(em, text, entry);
-    put_torch(em, text);
 }

@@ -18,6 +18,7 @@ struct Captured;
 typedef struct Target {
     const char *function;  /* qualifier of a group's function */
     const char *outlined;  /* the same, if it must not be inlined */
+    const char *apart;     /* the same, compiled beside the kernel; NULL: there is one text */
     const char *recursive; /* qualifier of a recursive function */
     const char *kernel;    /* qualifier of a micro-kernel */
     const char *inside;    /* qualifiers of a function that one thread runs */
@@ -52,9 +53,14 @@ typedef struct Emit {
     Cx *c;
     Arena *a;
     const Target *target;
-    Sb functions; /* and types; they precede the kernel */
-    Sb body;      /* the kernel's body */
-    Sb *weights;  /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
+    Sb bodies;  /* hand-written ones; they precede all functions */
+    Sb helpers; /* texts that kernels of some kinds use */
+    Sb kernels; /* prototypes of micro-kernels, and of groups that stand apart */
+    Sb prototypes;
+    Sb functions;            /* and types; they precede the kernel */
+    VEC(const char *) apart; /* functions that are compiled beside the kernel */
+    Sb body;                 /* the kernel's body */
+    Sb *weights; /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
     Map *function_name;       /* by text */
     Map *extern_files;        /* hand-written bodies that are pasted already */
     Map *const_name;          /* Const data pointer -> name of its array */
@@ -98,6 +104,9 @@ typedef struct Fn {
     const Team *team; /* all its threads run this, and share each reduction; NULL: not shared */
     /* How the surrounding code names things. */
     const char *(*tensor)(struct Fn *f, Tensor *t); /* pointer to its elements */
+    /* The same for elements around position *flat; *flat: the position from there. NULL: as above.
+     */
+    const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
     void *user;
@@ -111,6 +120,8 @@ const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first 
 /* The same where no variable lives beyond a statement. */
 const char *fn_uniform(Fn *f, Expr *e);
 const char *fn_temp(Fn *f, Expr *e); /* the same, always a variable, unless constant */
+/* The pointer to element *flat of t is the result plus *flat, which may change. */
+const char *fn_around(Fn *f, Tensor *t, Expr **flat);
 /* The call that records fault `site`, with the values that cond tells; for where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);
 /* A position in the text: depth of braces, and how many expressions have variables. */
@@ -141,13 +152,19 @@ const char *fn_clipped(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */
+/* A tensor that a function takes: the pointer to one of its elements. */
+typedef struct GroupArg {
+    Tensor *t;
+    int64_t
+        first; /* the element: equal groups that read other parts of a tensor share a function */
+} GroupArg;
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
     Fn f;
     const Kernel *k;
     Sb body;
-    VEC(Tensor *) arg_t; /* tensors that the function takes, in order of first use */
+    VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
     bool turns; /* the function takes `turn`: how often this call ran before */
     bool meets; /* the function begins with a block barrier */
@@ -222,7 +239,12 @@ const char *packed_load(const Packed *p); /* loads a vector of it as float32 (cp
 /* Emits a function unless an equal one exists. Returns its name. */
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body);
+/* The same with a prototype, for any translation unit to call it; `apart`: compiled beside the
+ * kernel (Kernel.apart), if the family has that. */
+const char *emit_shared(Emit *em, bool apart, const char *stem, const char *qualifier,
+                        const char *params, const char *body);
 void extern_text(Emit *em, const char *file);      /* pastes codegen/text/extern/FILE once */
+void helper_text(Emit *em, const char *name);      /* pastes a text that kernels use once */
 void linearize_text(Emit *em);                     /* the same for codegen/text/linearize.inc */
 const char *emit_comment(Emit *em, const char *s); /* s, safe inside a C comment */
 const char *c_name(Arena *a, const char *name, int max); /* an ONNX name as a C identifier */
@@ -243,8 +265,10 @@ void put_embedded(Sb *s, const char *const *name); /* ends with NULL */
 void put_weights(const Emit *em, Sb *out);
 /* All functions, then the kernel. */
 void put_kernel(const Emit *em, Sb *text, const char *name);
-/* The tables and numbers that the entry reads. */
-void put_tables(Emit *em, Sb *text);
+/* What the entry reads: tables, and declarations of them for another translation unit. */
+void put_tables(Emit *em, Sb *text, const char *linkage);
+void put_declarations(Emit *em, Sb *text);
+void put_numbers(Emit *em, Sb *text); /* as macros */
 /* The texts `file` (ends with NULL) and the tables of a program that measures itself; of another,
  * nothing (emit_probe.c). */
 void put_probes(const Emit *em, Sb *text, const char *const *file);
@@ -252,10 +276,10 @@ void put_probe_tables(const Emit *em, Sb *text);
 /* The texts `entry` (ends with NULL), after the one that all families share what reads a profile.
  */
 void put_entry(const Emit *em, Sb *text, const char *const *entry);
-/* The whole program as one C source. */
 /* Makes the library an operator of PyTorch, if the program has the name of one: the text's end
  * (torch.c). */
 void put_torch(Emit *em, Sb *text);
-void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
+/* The whole program as one text in C, and as translation units (units.c). */
+void put_units(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
 
 #endif

@@ -58,14 +58,39 @@ const char *emit_const(Emit *em, const Tensor *t) {
     return s;
 }
 
-const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
-                          const char *body) {
+/* The name of a function; *found: it exists. */
+static const char *function_name(Emit *em, const char *stem, const char *qualifier,
+                                 const char *params, const char *body, bool *found) {
     char *key = arena_printf(em->a, "%s(%s)%s", qualifier, params, body);
     const char *name = map_get(em->function_name, key);
+    *found = name != NULL;
     if (name) return name;
     name = arena_printf(em->a, "f%d_%s", em->nfunction++, c_name(em->a, stem, 32));
     map_set(em->function_name, key, (void *)(uintptr_t)name);
-    sb_printf(&em->functions, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    return name;
+}
+
+const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
+                          const char *body) {
+    bool found;
+    const char *name = function_name(em, stem, qualifier, params, body, &found);
+    if (!found) sb_printf(&em->functions, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    return name;
+}
+
+const char *emit_shared(Emit *em, bool apart, const char *stem, const char *qualifier,
+                        const char *params, const char *body) {
+    bool found;
+    if (!em->target->apart) return emit_function(em, stem, qualifier, params, body);
+    const char *name = function_name(em, stem, qualifier, params, body, &found);
+    if (found) return name;
+    sb_printf(qualifier == em->target->kernel ? &em->kernels : &em->prototypes, "%s %s(%s);\n",
+              qualifier, name, params);
+    const char *text = arena_printf(em->a, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    if (apart)
+        vec_push(em->a, &em->apart, text);
+    else
+        sb_puts(&em->functions, text);
     return name;
 }
 
@@ -75,14 +100,30 @@ void linearize_text(Emit *em) {
     sb_puts(&em->functions, embedded_text("linearize.inc"));
 }
 
+/* Prototypes of what a text defines for others: functions that begin with BX_BODY. */
+static void put_prototypes(Sb *to, const char *text) {
+    for (const char *p = text; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        if (!strncmp(p, "BX_BODY ", 8)) {
+            sb_write(to, p, strcspn(p, ")") + 1);
+            sb_puts(to, ";\n");
+        }
+}
+
+static void put_body(Emit *em, const char *file) {
+    const char *text = embedded_text(arena_printf(em->a, "extern/%s.inc", file));
+    map_set(em->extern_files, file, em);
+    sb_puts(&em->bodies, text);
+    if (em->target->apart) put_prototypes(&em->kernels, text);
+}
+
+void helper_text(Emit *em, const char *name) {
+    if (map_get(em->extern_files, name)) return;
+    map_set(em->extern_files, name, em);
+    sb_puts(&em->helpers, embedded_text(name));
+}
+
 void extern_text(Emit *em, const char *file) {
     if (map_get(em->extern_files, file)) return;
-    map_set(em->extern_files, file, em);
-    if (!map_get(em->extern_files, "extern")) {
-        map_set(em->extern_files, "extern", em);
-        extern_text(em, "extern");
-        sb_puts(&em->functions, embedded_text("extern/extern.inc"));
-    }
-    if (strcmp(file, "extern"))
-        sb_puts(&em->functions, embedded_text(arena_printf(em->a, "extern/%s.inc", file)));
+    if (!map_get(em->extern_files, "extern")) put_body(em, "extern");
+    put_body(em, file);
 }

@@ -599,6 +599,16 @@ static const char *indim(Fn *f, const Expr *e) {
                         axis);
 }
 
+const char *fn_around(Fn *f, Tensor *t, Expr **flat) {
+    return f->around ? f->around(f, t, flat) : f->tensor(f, t);
+}
+
+static const char *element(Fn *f, Expr *e) {
+    Expr *at = flat_of(f->c, e);
+    const char *p = fn_around(f, e->t, &at);
+    return loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_expr(f, at)));
+}
+
 const char *fn_expr(Fn *f, Expr *e) {
     if (e->op == E_CONST) return c_const(f->a, e);
     const char *s = bound_text(f, e);
@@ -614,8 +624,7 @@ const char *fn_expr(Fn *f, Expr *e) {
         return reduce(f, e);
     case E_LOAD:
         if (f->load && (s = f->load(f, e))) return s;
-        s = loaded(f, e->dtype,
-                   arena_printf(f->a, "%s[%s]", f->tensor(f, e->t), fn_expr(f, flat_of(f->c, e))));
+        s = element(f, e);
         break;
     case E_CAST:
         s = fn_clipped(f, e);

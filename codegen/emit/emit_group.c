@@ -3,13 +3,44 @@
 #include "codegen/emit/emit.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
+/* The member that t is or changes; NULL: none. */
+static const char *member_name(const Group *g, Tensor *t) {
+    for (int i = 0; i < g->k->n; i++)
+        if (g->k->t[i] == t || memory_changes(g->k->t[i], t))
+            return arena_printf(g->em->a, "o%d", i);
+    return NULL;
+}
+
+/* The parameter for t from element `first` on; `any`: or from another one. */
+static int parameter(Group *g, Tensor *t, int64_t first, bool any) {
+    for (int i = 0; i < g->arg_t.n; i++)
+        if (g->arg_t.p[i].t == t && (any || g->arg_t.p[i].first == first)) return i;
+    GroupArg x = {t, first};
+    vec_push(g->em->a, &g->arg_t, x);
+    return g->arg_t.n - 1;
+}
+
 static const char *group_tensor(Fn *f, Tensor *t) {
     Group *g = f->user;
-    for (int i = 0; i < g->k->n; i++)
-        if (g->k->t[i] == t || memory_changes(g->k->t[i], t)) return arena_printf(f->a, "o%d", i);
-    int i = 0;
-    while (i < g->arg_t.n && g->arg_t.p[i] != t) i++;
-    if (i == g->arg_t.n) vec_push(f->a, &g->arg_t, t);
+    const char *o = member_name(g, t);
+    return o ? o : arena_printf(f->a, "p%d", parameter(g, t, 0, false));
+}
+
+/* The constant part of a position, if it is inside t. */
+static int64_t first_element(const Tensor *t, Expr *flat) {
+    int64_t n = 1, size, at;
+    for (int i = 0; i < t->rank; i++)
+        if (!e_is_int(t->dim[i], &size) || !mul_size(n, size, &n)) return 0;
+    const Expr *last = flat->op == E_ADD ? flat->a[1] : flat;
+    return e_is_int(last, &at) && at > 0 && at < n ? at : 0;
+}
+
+static const char *group_around(Fn *f, Tensor *t, Expr **flat) {
+    Group *g = f->user;
+    const char *o = member_name(g, t);
+    if (o) return o;
+    const int i = parameter(g, t, first_element(t, *flat), true);
+    *flat = e_addi(f->c, *flat, -g->arg_t.p[i].first);
     return arena_printf(f->a, "p%d", i);
 }
 
@@ -160,6 +191,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
                .indent = 1,
                .uses = map_new(em->a),
                .tensor = group_tensor,
+               .around = em->target->apart ? group_around : NULL,
                .symbol = group_symbol,
                .load = group_load,
                .user = &g};
@@ -179,8 +211,10 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
         sb_printf(&args, ", %s", kernel->tensor(kernel, k->t[i]));
     }
     for (int i = 0; i < g.arg_t.n; i++) {
-        sb_printf(&params, ", const %s *BK_RESTRICT p%d", c_store(g.arg_t.p[i]->dtype), i);
-        sb_printf(&args, ", %s", kernel->tensor(kernel, g.arg_t.p[i]));
+        const GroupArg *x = &g.arg_t.p[i];
+        sb_printf(&params, ", const %s *BK_RESTRICT p%d", c_store(x->t->dtype), i);
+        sb_printf(&args, ", %s", kernel->tensor(kernel, x->t));
+        if (x->first) sb_printf(&args, " + %lld", (long long)x->first);
     }
     for (int i = 0; i < g.arg_s.n; i++) {
         sb_printf(&params, ", %s s%d", c_type(g.arg_s.p[i]->dtype), i);
@@ -201,13 +235,16 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
         for (int i = 0; i < k->n; i++) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
         for (int i = 0; i < g.arg_t.n; i++)
-            if (!is_resident(em, g.arg_t.p[i])) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+            if (!is_resident(em, g.arg_t.p[i].t)) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
     }
     if (g.body.n) sb_puts(&whole, g.body.p);
     const char *stem = lead->name ? lead->name : "value";
+    const char *body = whole.n ? whole.p : "";
     /* Not inlined into recursive functions: their C stack stays small. */
     const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
-    const char *name = emit_function(em, stem, qualifier, params.p, whole.n ? whole.p : "");
+    const char *name = k->apart && em->target->apart
+                           ? emit_shared(em, true, stem, em->target->apart, params.p, body)
+                           : emit_function(em, stem, qualifier, params.p, body);
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
 }

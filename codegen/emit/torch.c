@@ -253,7 +253,7 @@ void put_torch(Emit *em, Sb *text) {
     sb_puts(text, ";\n");
     if (bare) sb_puts(text, "#define BK_TORCH_BARE\n");
     if (lists) {
-        sb_puts(text, "#define BK_TORCH_LISTS\n");
+        sb_puts(text, "#define BK_TORCH_LISTS\n#undef BX_BODY\n#define BX_BODY BX_FN\n");
         put_embedded(text, (const char *const[]){"extern/extern.inc", "extern/seq.inc", NULL});
     }
     sb_puts(text, embedded_text("torch.inc"));

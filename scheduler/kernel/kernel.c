@@ -15,6 +15,7 @@
 #include "scheduler/kernel/threads.h"
 #include "scheduler/kernel/transpose.h"
 #include "scheduler/kernel/sliding.h"
+#include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
@@ -169,15 +170,27 @@ static Kernel *kernel_new(Program *p, Stmt *s) {
 typedef struct KernelChoice {
     Program *p;
     int64_t streamed; /* contraction.h */
+    int inlined;
 } KernelChoice;
+
+/* A call costs a few nanoseconds: only short groups in loops are inlined, and not many, because
+ * compilers take more than twice the time for a function of twice the size. */
+#define INLINED_NS 2000
+#define INLINED_MAX 64
+static bool stands_apart(KernelChoice *x, const Stmt *s) {
+    const int units = schedule_units(x->p->schedule, s->level);
+    return s->op.t[0]->seq->depth == 0 || cost_group_ns(x->p, s, units) > INLINED_NS ||
+           x->inlined++ >= INLINED_MAX;
+}
 
 /* These begin and end where they are told to. */
 static bool has_strips(KernelKind k) {
     return k == KERNEL_LOOPS || k == KERNEL_LANES || k == KERNEL_SLIDING || k == KERNEL_TRANSPOSE;
 }
 
-static void choose(const KernelChoice *x, Stmt *s) {
+static void choose(KernelChoice *x, Stmt *s) {
     Kernel *k = s->op.kernel = kernel_new(x->p, s);
+    k->apart = x->p->nfunc > 0 || stands_apart(x, s);
     if (op_is_empty(s)) {
         k->kind = KERNEL_NONE;
         return;
@@ -203,6 +216,7 @@ static void visit(void *user, Stmt *s) {
 }
 
 void pass_kernel(Program *p) {
-    KernelChoice x = {p, contraction_streamed(p)};
+    KernelChoice x = {.p = p, .streamed = contraction_streamed(p)};
     seq_each(p->top, visit, &x);
+    p->calls_only = !x.inlined && !p->nfunc;
 }

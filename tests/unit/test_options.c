@@ -117,13 +117,14 @@ static void expect(struct braid_model *m, const float z[3]) {
 
 static const float step_z[] = {2, 8, 18}, external_z[] = {2, 4, 6};
 
-/* The number of files in a folder, without the tuning store. */
+/* The number of files in a folder, without what is not of a model: measurements, object files. */
 static int files_in(const char *path) {
     DIR *d = opendir(path);
     int n = 0;
     assert_non_null(d);
     for (const struct dirent *f; (f = readdir(d));)
-        n += f->d_name[0] != '.' && strncmp(f->d_name, "tuning.db", 9) != 0;
+        n += f->d_name[0] != '.' && strncmp(f->d_name, "tuning.db", 9) != 0 &&
+             strcmp(f->d_name, "objects") != 0;
     closedir(d);
     return n;
 }

@@ -126,7 +126,7 @@ static int make_program(void **state) {
     if (setjmp(jb)) fail_msg("%s", d.message);
     Sb s = {.a = a};
     write_program(cx_new(a, &d), &s, text);
-    compile_build_cpu(&d, text, so, &(CompileOptions){0});
+    compile_build_cpu(&d, 0, NULL, text, so, &(CompileOptions){0});
     d.top = NULL;
     void *lib = dlopen(so, RTLD_NOW | RTLD_LOCAL);
     if (!lib) fail_msg("%s", dlerror());

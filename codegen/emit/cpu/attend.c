@@ -39,10 +39,10 @@ static const char *micro(Group *g, int rows, int nv) {
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < nv; v++)
             sb_printf(&b, "    bk_storev(y + %d * pitch + %d, c%d_%d);\n", m, v * vec, m, v);
-    return emit_function(em, "attend", em->target->kernel,
-                         "float *restrict y, int64_t pitch, bool more, const float *restrict a, "
-                         "int64_t am, int64_t ar, const float *restrict b, int64_t br, int64_t n",
-                         b.p);
+    return emit_shared(em, g->k->apart, "attend", em->target->kernel,
+                       "float *restrict y, int64_t pitch, bool more, const float *restrict a, "
+                       "int64_t am, int64_t ar, const float *restrict b, int64_t br, int64_t n",
+                       b.p);
 }
 
 /* A product of so many rows by `width` lanes, printed as calls of micro-kernels. */
@@ -383,7 +383,7 @@ void group_attention(Group *g) {
     Emit *em = g->em;
     Fn *f = &g->f;
     g->reduce = computed;
-    extern_text(em, "attend");
+    helper_text(em, "extern/attend.inc");
     group_range(g);
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis; i++)

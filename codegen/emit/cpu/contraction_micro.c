@@ -15,7 +15,8 @@ Micro micro_new(Group *g, const Contraction *k, int set) {
 
 const char *micro_end(Micro *u, const char *stem) {
     Emit *em = u->g->em;
-    const char *name = emit_function(em, stem, em->target->kernel, u->params.p, u->body.p);
+    const char *name =
+        emit_shared(em, u->g->k->apart, stem, em->target->kernel, u->params.p, u->body.p);
     return arena_printf(em->a, "%s(%s);", name, u->args.p);
 }
 
@@ -54,7 +55,8 @@ const char *micro_base(Micro *u, Expr *load, Expr *flat) {
     Expr *zero[MAX_RANK * 2];
     for (int i = 0; i < k->nraxis[u->set]; i++) zero[i] = e_int(c, 0);
     Expr *at = e_subst(c, flat, k->nraxis[u->set], k->raxis[u->set], zero, NULL, NULL);
-    return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
+    const char *p = fn_around(&g->f, load->t, &at);
+    return arena_printf(g->em->a, "%s + (%s)", p, fn_expr(&g->f, at));
 }
 
 static bool in_place(const Micro *u, const Product *q) {
@@ -130,7 +132,9 @@ static void open_codes(Micro *u, int in, int i) {
     const Contraction *k = u->k;
     for (int j = 0; j < u->nq; j++) {
         const Coded *x = u->q[j]->coded;
-        const char *how = x->codes->dtype == DT_I8 ? "_signed" : x->bits == 4 && !x->zero ? "4" : "";
+        const char *how = x->codes->dtype == DT_I8   ? "_signed"
+                          : x->bits == 4 && !x->zero ? "4"
+                                                     : "";
         for (int v = 0; v < k->nv; v++)
             sb_printf(&u->body, "%*sconst bk_vf v%d_%d = bk_open%s(u%d_%d, %d%s, z%d%s);\n", in, "",
                       j, v, how, j, v, i * x->bits,

@@ -1,13 +1,6 @@
 /* integer.c: prints sums of products of 8-bit integers (scheduler/kernel/integer.h). */
-#include "codegen/embed.h"
 #include "codegen/emit/cpu/contraction.h"
 #include "scheduler/kernel/integer.h"
-
-static void paste_text(Emit *em) {
-    if (map_get(em->extern_files, "integer")) return;
-    map_set(em->extern_files, "integer", em);
-    sb_puts(&em->functions, embedded_text("cpu/integer.inc"));
-}
 
 /* The suffix of texts for elements of x. */
 static const char *sign_of(const IntegerSum *s, bool upper) {
@@ -412,8 +405,8 @@ void group_integer(Group *g) {
     Fn *f = &g->f;
     const Integer *k = g->k->integer;
     g->reduce = sum_text;
-    paste_text(em);
-    if (k->across) extern_text(em, "transpose");
+    helper_text(em, "cpu/integer.inc");
+    if (k->across) helper_text(em, "extern/transpose.inc");
     group_range(g);
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - 1 - (k->m != NULL) - (k->b != NULL); i++)

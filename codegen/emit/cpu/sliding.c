@@ -58,7 +58,7 @@ void group_sliding(Group *g) {
     const char *type = c_store(k->reduce->dtype);
     const char *how = k->reduce->kind == R_SUM ? "sum" : k->reduce->kind == R_MAX ? "max" : "min";
     const char *stem = arena_printf(em->a, "bx_sliding_%s_%s", how, type);
-    extern_text(em, "sliding");
+    helper_text(em, "extern/sliding.inc");
     g->reduce = joined;
     group_range(g);
     const Scope out = fn_here(f);

@@ -31,13 +31,13 @@ static const char *rows_kernel(Group *g, const SparseKernel *k, bool tail) {
     }
     sb_puts(&b, "    }\n");
     for (int v = 0; v < k->nv; v++) sb_printf(&b, "    bk_storev(g + %d, c%d);\n", v * vec, v);
-    return emit_function(em, "sparse", em->target->kernel,
-                         arena_printf(em->a,
-                                      "float *restrict g, const float *restrict x, const float "
-                                      "*restrict value, const int32_t *restrict at, int32_t from, "
-                                      "int32_t to%s",
-                                      tail ? ", int64_t lanes" : ""),
-                         b.p);
+    return emit_shared(em, g->k->apart, "sparse", em->target->kernel,
+                       arena_printf(em->a,
+                                    "float *restrict g, const float *restrict x, const float "
+                                    "*restrict value, const int32_t *restrict at, int32_t from, "
+                                    "int32_t to%s",
+                                    tail ? ", int64_t lanes" : ""),
+                       b.p);
 }
 
 /* A vector of columns: chunk by chunk, factors are picked from the two vectors of the block. */
@@ -55,11 +55,11 @@ static const char *columns_kernel(Group *g) {
         sb_printf(&b, "        c%d += bk_pick(x0, x1, n >> %d) * bk_loadv(w + %d);\n", s % 2, 8 * s,
                   s * vec);
     sb_puts(&b, "    }\n    bk_storev(g, c0 + c1);\n");
-    return emit_function(em, "sparse", em->target->kernel,
-                         "float *restrict g, const float *restrict x, const float *restrict value, "
-                         "const int32_t *restrict index, const int32_t *restrict block, int32_t "
-                         "from, int32_t to",
-                         b.p);
+    return emit_shared(em, g->k->apart, "sparse", em->target->kernel,
+                       "float *restrict g, const float *restrict x, const float *restrict value, "
+                       "const int32_t *restrict index, const int32_t *restrict block, int32_t "
+                       "from, int32_t to",
+                       b.p);
 }
 
 /* ---- the group's function -------------------------------------------------------------------- */

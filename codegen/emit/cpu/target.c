@@ -8,15 +8,16 @@ static const char *const entry[] = {"seed.inc",     "memory.inc",        "fault.
                                     "entry.inc",    "cpu/processor.inc", "cpu/session.inc",
                                     "cpu/team.inc", "cpu/entry.inc",     NULL};
 
-static void put_program(Emit *em, Texts *to) { put_unit(em, preludes, entry, to); }
+static void put_program(Emit *em, Texts *to) { put_units(em, preludes, entry, to); }
 
 const Target cpu_target = {
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
+    .apart = "BK_SHARED __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
     .kernel = "BK_KERNEL void",
     .inside = "static __attribute__((noinline))",
-    .main = "static int",
+    .main = "BK_SHARED int",
     .group =
         {
             [KERNEL_LOOPS] = group_loops,

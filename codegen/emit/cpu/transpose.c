@@ -57,7 +57,7 @@ static void by_tiles(Group *g, const TransposeKernel *k) {
 
 void group_transpose(Group *g) {
     const TransposeKernel *k = g->k->transpose;
-    extern_text(g->em, "transpose");
+    helper_text(g->em, "extern/transpose.inc");
     g->loaded = in_tile;
     group_range(g);
     const Scope out = fn_here(&g->f);

@@ -128,7 +128,7 @@ void group_winograd(Group *g) {
     const Winograd *w = g->k->winograd;
     const Convolution *k = &w->k;
     const ConvSum *s = &k->s[0];
-    extern_text(em, "winograd");
+    helper_text(em, "extern/winograd.inc");
     g->reduce = sum_text;
     group_range(g);
     const Scope out = fn_here(f);

@@ -110,6 +110,7 @@ static void put_program(Emit *em, Texts *to) {
     if (em->consts.n) sb_puts(text, em->consts.p);
     put_probes(em, text, probes);
     put_define(text, "BK_SCRATCH", em->p->onchip->scratch);
+    if (em->bodies.n) sb_puts(text, em->bodies.p);
     put_kernel(em, text, "braid_main");
     put_launch(em, text);
     if (!em->nplan) em->consts.n = 0; /* the host reads no constants */
@@ -133,7 +134,8 @@ static void put_program(Emit *em, Texts *to) {
     put_weights(em, host);
     if (!em->weights->n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
     put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights->n);
-    put_tables(em, host);
+    put_tables(em, host, "static");
+    put_numbers(em, host);
     put_entry(em, host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
     put_plans(em, host);
