@@ -654,6 +654,29 @@ bool fn_guarded(Fn *f, Expr *e) {
     return false;
 }
 
+/* Whether e loads an element that is there, whatever conditions around it say. */
+static bool always_there(const Expr *e) {
+    int64_t lo, hi, size;
+    for (int i = 0; e->op == E_LOAD && i < e->n; i++)
+        if (e->kind || e->a[i]->flags & (EF_LOAD | EF_GUARD | EF_SYM) ||
+            !e_range(e->a[i], &lo, &hi) || !e_is_int(e->t->dim[i], &size) || lo < 0 || hi >= size)
+            return false;
+    return e->op == E_LOAD;
+}
+
+/* What a condition below e may leave out, but need not: loops without it vectorize better. */
+static void hoist_loads(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || bound_text(f, e) ||
+        map_geti(seen, (uint64_t)e->id + 1))
+        return;
+    bool inside = false;
+    for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
+    if (!inside && always_there(e))
+        fn_temp(f, e);
+    else if (e->op != E_LOAD && e->op != E_GUARD)
+        for (int i = 0; i < e->n; i++) hoist_loads(f, seen, e->a[i], n, inner);
+}
+
 static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
     bool leaf = !e->n && e->op != E_LOAD;
     if (leaf || bound_text(f, e) || map_geti(seen, (uint64_t)e->id + 1)) return;
@@ -671,6 +694,7 @@ static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
     if (e->op == E_REDUCE) return;
     int last = e_always(e);
     for (int i = 0; i < last; i++) hoist(f, seen, e->a[i], n, inner);
+    for (int i = last; i < e->n && e->op == E_SELECT; i++) hoist_loads(f, seen, e->a[i], n, inner);
 }
 
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) { hoist(f, map_new(f->a), e, n, inner); }

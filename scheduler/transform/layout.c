@@ -109,22 +109,23 @@ static bool has_view(const Layout *y, const Tensor *t) {
 /* Whether t is read by nothing but sums of few results for an element. */
 static bool few_only(const Layout *y, const Tensor *t) { return y->few[t->id] && !y->many[t->id]; }
 
-typedef struct Reader {
+typedef struct ReadNotes {
     Layout *y;
     const Tensor *t;
     bool copies; /* to such sums, as it is read */
-} Reader;
+} ReadNotes;
 
 /* Notes how e, part of t, reads tensors. A sum of products with a constant that moves along no long
- * axis of t has few results for an element: an axis of positions goes over lanes. */
-static void note_reads(const Reader *r, Map *seen, Expr *e) {
+ * axis of t has few results for an element: if it goes over windows, an axis of positions goes over
+ * lanes. */
+static void note_reads(const ReadNotes *r, Map *seen, Expr *e) {
     Layout *y = r->y;
     SumProduct p;
     if (!(e->flags & EF_LOAD) || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_LOAD) (r->copies ? y->few : y->many)[e->t->id] = true;
     if (product_of(e, &p) && product_plain(&p)) {
         const bool constant = p.load[0]->t->kind == TK_CONST;
-        bool few = constant != (p.load[1]->t->kind == TK_CONST);
+        bool few = e->naxis > 1 && constant != (p.load[1]->t->kind == TK_CONST);
         for (int d = 0; d < r->t->rank; d++)
             few = few && (axis_size(r->t->axis[d], FEWEST) < FEWEST ||
                           !e_uses_axis(p.factor[!constant], r->t->axis[d]));
@@ -139,7 +140,7 @@ static void note_reads(const Reader *r, Map *seen, Expr *e) {
 static void all_reads(Layout *y) {
     for (int i = y->te.n - 1; i >= 0; i--) {
         const Tensor *t = y->te.p[i];
-        const Reader r = {y, t, few_only(y, t) && !(t->body->flags & EF_REDUCE)};
+        const ReadNotes r = {y, t, few_only(y, t) && !(t->body->flags & EF_REDUCE)};
         note_reads(&r, map_new(y->c->a), t->body);
     }
 }
