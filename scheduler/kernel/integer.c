@@ -5,6 +5,8 @@
     (256 << 10)                 /* of x that stay in the second-level cache while all of w passes  \
                                  */
 #define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
+#define MADE_BYTES (64 << 10)   /* of a factor that is packed while the program runs; likewise */
+#define MADE_ROWS 8             /* … and rows that it is multiplied by */
 #define BLOCK_MOST 4096         /* positions */
 #define WINDOW_MOST 8           /* positions of a window that are written out */
 #define ACROSS_MOST 64          /* the same along m, where members are stored across */
@@ -113,7 +115,11 @@ static bool take(void *user, Expr *e) {
     if (k->n == INTEGER_SUMS || e->naxis > INTEGER_AXES || !product_of_bytes(e, &p) ||
         !product_affine(g->c, &p, g->naxis, g->axis))
         return false;
-    const int w = p.load[1]->t->kind == TK_CONST && e_uses_axis(p.load[1], k->v);
+    bool may[2];
+    for (int i = 0; i < 2; i++)
+        may[i] = e_uses_axis(p.load[i], k->v) &&
+                 (p.load[i]->t->kind == TK_CONST || p.load[!i]->t->kind != TK_CONST);
+    const int w = may[1];
     IntegerSum *s = &k->s[k->n++];
     *s = (IntegerSum){.reduce = e,
                       .x = p.load[!w],
@@ -122,25 +128,35 @@ static bool take(void *user, Expr *e) {
                       .w_flat = p.flat[w],
                       .x_zero = p.zero[!w],
                       .channels = e_uses_axis(p.load[!w], k->v),
+                      .made = p.load[w]->t->kind != TK_CONST,
                       .n = e->naxis};
-    if (s->w->t->kind != TK_CONST || s->x->t->kind == TK_CONST ||
+    if (!may[w] || s->x->t->kind == TK_CONST || (s->made && s->channels) ||
         (s->x_zero && e_uses_axis(s->x_zero, k->v)) ||
         (s->channels && !e_is_ival(e_coef(g->c, s->x_flat, k->v), 1)))
         return false;
     for (int i = 0; i < g->n; i++)
-        if (s->x->t == g->t[i]) return false;
+        if (s->x->t == g->t[i] || s->w->t == g->t[i]) return false;
     Axis **order = reduce_order(g->a, e);
     for (int i = 0; i < s->n; i++) {
         s->axis[i] = order[i];
         if (axis_size(order[i], 0) < 1) return false;
     }
     order_axes(k, s);
+    if (s->made) {
+        s->w_zero = p.zero[w];
+        return !s->w_zero || !e_uses_axis(s->w_zero, k->v);
+    }
     return plan_packing(k, s, &packed) && weight_zero(k, s, p.zero[w], &packed);
 }
 
 static bool is_outermost(const Integer *k, const Axis *x) {
     bool outer = false;
-    for (int i = 0; i < k->n; i++) outer |= e_uses_axis(k->s[i].column, x);
+    for (int i = 0; i < k->n; i++) {
+        const IntegerSum *s = &k->s[i];
+        outer |= s->made ? x != k->v && (e_uses_axis(s->w_flat, x) ||
+                                         (s->w_zero && e_uses_axis(s->w_zero, x)))
+                         : e_uses_axis(s->column, x);
+    }
     return outer;
 }
 
@@ -199,15 +215,20 @@ static bool has_zeros(const IntegerSum *s, const Packed *p) {
     return false;
 }
 
+int64_t integer_vectors(const Integer *k, const IntegerSum *s) {
+    return div_up(s->made ? k->nlane : s->columns, k->g->lanes) + k->nv - 1;
+}
+
 static void pack(const Integer *k, IntegerSum *s, Expr *zero) {
     const Kernel *g = k->g;
     Packed p = {0};
-    bool known = plan_packing(k, s, &p) && weight_zero(k, s, zero, &p);
-    ASSERT(known);
-    p.extent[0] = div_up(s->columns, g->lanes) + k->nv - 1; /* a tile may start at any vector */
-    p.line = g->lanes * integer_step(s);
     s->stream = g->lanes * INTEGER_QUAD * integer_steps(s);
     for (int i = 0; i < s->n - s->run; i++) s->stream *= s->extent[i];
+    if (s->made) return;
+    bool known = plan_packing(k, s, &p) && weight_zero(k, s, zero, &p);
+    ASSERT(known);
+    p.extent[0] = integer_vectors(k, s);
+    p.line = g->lanes * integer_step(s);
     p.form = PACK_STEPS;
     p.dtype = s->channels ? DT_I16 : DT_I8;
     s->packed = packed_intern(g->p, &p);
@@ -293,6 +314,12 @@ static void choose_tile(Integer *k) {
     for (int i = 0; i < k->n; i++) find_window(k, &k->s[i]);
 }
 
+/* Whether enough rows multiply a factor that has to be packed first, on the stack. */
+static bool worth_making(const Integer *k, const IntegerSum *s) {
+    return k->m && axis_size(k->m, MADE_ROWS) >= MADE_ROWS &&
+           integer_vectors(k, s) * s->stream <= MADE_BYTES;
+}
+
 bool kernel_integer(Kernel *g) {
     Integer *k = NEW(g->a, Integer);
     SumProduct p;
@@ -304,6 +331,7 @@ bool kernel_integer(Kernel *g) {
     for (int i = 0; i < k->n; i++) {
         product_of_bytes(k->s[i].reduce, &p);
         pack(k, &k->s[i], p.zero[p.load[1] == k->s[i].w]);
+        if (k->s[i].made && !worth_making(k, &k->s[i])) return false;
     }
     g->kind = KERNEL_INTEGER;
     g->integer = k;

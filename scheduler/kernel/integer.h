@@ -1,4 +1,4 @@
-/* integer.h: int32 sums of products of 8-bit integers, one factor of which is constant.
+/* integer.h: int32 sums of products of 8-bit integers, one factor of which is mostly constant.
  *
  * Sum_r (x[..r..] - zx) (w[..r..] - zw) is computed as
  *     Sum_r x w  -  zx Sum_r (w - zw)  -  zw Sum_r x:
@@ -31,17 +31,19 @@
 
 typedef struct IntegerSum {
     Expr *reduce;
-    Expr *x, *w; /* loads; w is constant */
+    Expr *x, *w; /* loads */
     Expr *x_flat, *w_flat;
     Expr *x_zero;    /* int32, the same along v; NULL: 0 */
     Expr *column;    /* of w, in front of those along v: by the outermost axes */
     int64_t columns; /* of w */
     bool channels;
-    bool copied; /* x does not lie together */
-    /* Channels: the last axis in front of the run is a window along m, each position `every` elements
-     * further on, so that neighbours share elements; 0: it is not. */
+    bool made;    /* w is no constant: units pack it for themselves, whenever outer axes move it */
+    Expr *w_zero; /* made: int32, the same along v; NULL: 0 */
+    bool copied;  /* x does not lie together */
+    /* Channels: the last axis in front of the run is a window along m, each position `every`
+     * elements further on, so that neighbours share elements; 0: it is not. */
     int every;
-    int n, run;  /* axes of the sum, outermost first; the last `run` of them are the run */
+    int n, run; /* axes of the sum, outermost first; the last `run` of them are the run */
     Axis *axis[INTEGER_AXES];
     int64_t extent[INTEGER_AXES];
     int64_t length;       /* of the run */
@@ -65,6 +67,9 @@ typedef struct Integer {
     uint32_t
         across; /* bit i: member i lies together along m; a block's are stored by transposing */
 } Integer;
+
+/* Vectors of packed w's: a tile may start at any of the domain's. */
+int64_t integer_vectors(const Integer *k, const IntegerSum *s);
 
 /* Bytes of w's in a vector's step: of as many products for each lane. */
 #define INTEGER_QUAD 4

@@ -131,10 +131,13 @@ static void sparse(Walk *k, const SparseKernel *x) {
 static void integer(Walk *k, const Integer *x) {
     for (int i = 0; i < x->n; i++) {
         const IntegerSum *s = &x->s[i];
-        add_packed(k, s->packed);
-        add_packed(k, s->sums);
+        if (!s->made) {
+            add_packed(k, s->packed);
+            add_packed(k, s->sums);
+        }
         if (s->zeros) add_packed(k, s->zeros);
         read_sum(k, s->reduce, s->x_zero, s->x);
+        if (s->made) read_sum(k, s->reduce, s->w_zero, s->w);
     }
 }
 
@@ -233,9 +236,7 @@ void pass_weights(Program *p) {
     Arena *a = p->cx->a;
     p->weights = NEW(a, Weights);
     p->weights->number = map_new(a);
-    Walk k = {.c = p->cx,
-              .words = device_is_gpu(p->schedule->device),
-              .w = p->weights};
+    Walk k = {.c = p->cx, .words = device_is_gpu(p->schedule->device), .w = p->weights};
     walk(&k, p->top);
     for (int i = 0; i < p->nout; i++) {
         read_uniform(&k, p->out[i].has);

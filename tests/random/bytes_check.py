@@ -32,7 +32,7 @@ class Model:
         self.nodes, self.weights, self.inputs, self.outputs, self.feed, self.want = [], [], [], [], {}, []
         self.n = 0
         for _ in range(MEMBERS):
-            self.pick(self.product, self.convolution, self.convolution)()
+            self.pick(self.product, self.convolution, self.convolution, self.two_inputs)()
         self.clipped()
 
     def pick(self, *v):
@@ -117,6 +117,17 @@ class Model:
         if self.r.random() < 0.5:
             bias = self.r.integers(-1000, 1000, n).astype(np.int32)
             y, total = self.op("Add", y, self.constant(bias)), total + bias
+        self.output(y, total)
+
+    def two_inputs(self):
+        ta, tb = self.pick(np.uint8, np.int8), self.pick(np.uint8, np.int8)
+        rows, k, n = self.pick(1, 7, 8, 13, 31), self.pick(1, 3, 4, 17, 32, 63), self.pick(8, 16, 17, 40, 70)
+        batch = self.pick([], [2], [3, 2])
+        a, b = self.bytes(ta, *batch, rows, k), self.bytes(tb, *self.pick([], batch), k, n)
+        az, bz = self.zero(ta), self.zero(tb)
+        total = ((a.astype(np.int64) - int(az)) @ (b.astype(np.int64) - int(bz))).astype(np.int32)
+        zeros = [self.constant(z) if self.r.random() < 0.5 else self.input(z.reshape(1), True) for z in (az, bz)]
+        y = self.op("MatMulInteger", self.factor(a, True), self.factor(b, True), *zeros)
         self.output(y, total)
 
     def convolution(self):

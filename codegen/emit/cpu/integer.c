@@ -223,6 +223,64 @@ static void sum_rows(Group *g, const Integer *k, int i) {
     fn_close(f, out);
 }
 
+/* ---- w --------------------------------------------------------------------------------------- */
+/* Packs w, which is no constant, as constants are packed, for the unit's lanes. */
+static void make_weights(Group *g, const Integer *k, int i) {
+    const IntegerSum *s = &k->s[i];
+    Fn *f = &g->f;
+    Cx *c = f->c;
+    const int vec = g->k->lanes, flip = s->w->dtype == DT_U8 ? 128 : 0;
+    const long long words = (long long)(s->stream / INTEGER_QUAD), length = (long long)s->length;
+    const long long vectors = (long long)integer_vectors(k, s);
+    const char *by = fn_expr(f, e_coef(c, s->w_flat, k->v)), *w = f->tensor(f, s->w->t);
+    int64_t all = 1;
+    for (int d = 0; d < s->n; d++) all *= s->extent[d];
+    fn_line(f, "uint32_t made%d[%lld] __attribute__((aligned(64)));", i, vectors * words);
+    fn_line(f, "uint32_t sums%d[%lld];", i, vectors * vec);
+    fn_line(f, "const uint32_t zero%d = (uint32_t)(%s - %d);", i,
+            s->w_zero ? fn_expr(f, s->w_zero) : "0", flip);
+    fn_line(f, "const int8_t *const all%d = (const int8_t *)made%d;", i, i);
+    const Scope out = fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v),
+                              group_to(g, k->v), vec);
+    fn_bind(f, e_axis(c, k->v), "v0");
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), vec);
+    fn_line(f, "uint32_t *word = made%d + v0 / %d * %lld, *const sum = sums%d + v0;", i, vec, words,
+            i);
+    fn_line(f, "for (int64_t l = 0; l < %d; l++) sum[l] = (uint32_t)-%lld * zero%d;", vec,
+            (long long)all, i);
+    const int outer = s->n - s->run;
+    for (int d = 0; d < outer; d++) {
+        const char *r = arena_printf(f->a, "r%d", d);
+        fn_open(f, "for (int64_t %s = 0; %s < %lld; %s++) {", r, r, (long long)s->extent[d], r);
+        fn_bind(f, e_axis(c, s->axis[d]), r);
+    }
+    fn_open(f, "for (int64_t q = 0; q < %lld; q += 4, word += %d) {", length, vec);
+    for (int j = 0; j < INTEGER_QUAD; j++) {
+        const int bound = f->bound.n;
+        int64_t inner = 1;
+        fn_line(f, "const int64_t q%d = bk_mini(q + %d, %lld);", j, j, length - 1);
+        for (int d = s->n - 1; d >= outer; d--) {
+            fn_bind(f, e_axis(c, s->axis[d]),
+                    arena_printf(f->a, "(q%d / %lld %% %lld)", j, (long long)inner,
+                                 (long long)s->extent[d]));
+            inner *= s->extent[d];
+        }
+        fn_line(f, "const %s *const b%d = %s + (%s);", c_store(s->w->dtype), j, w,
+                fn_expr(f, s->w_flat));
+        fn_line(f, "const uint32_t on%d = q + %d < %lld ? 255 : 0;", j, j, length);
+        f->bound.n = bound;
+    }
+    fn_line(f, "BK_SIMD");
+    fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
+    for (int j = 0; j < INTEGER_QUAD; j++)
+        fn_line(f, "const uint32_t x%d = ((uint32_t)b%d[l * %s] ^ %d) & on%d;", j, j, by, flip, j);
+    fn_line(f, "word[l] = x0 | x1 << 8 | x2 << 16 | x3 << 24;");
+    fn_line(f, "sum[l] += (uint32_t)((int8_t)x0 + (int8_t)x1 + (int8_t)x2 + (int8_t)x3);");
+    fn_end(f);
+    fn_line(f, "for (int64_t l = lanes; l < %d; l++) word[l] = 0;", vec);
+    fn_close(f, out);
+}
+
 /* ---- the group's function -------------------------------------------------------------------- */
 static const char *sum_text(Group *g, Expr *e) {
     const Integer *k = g->k->integer;
@@ -234,6 +292,7 @@ static const char *sum_text(Group *g, Expr *e) {
     const char *t = arena_printf(a, "(uint32_t)g%d[row * %d + l]", i, k->vt);
     if (!s->channels || s->x_zero) t = arena_printf(a, "%s - z%d * sums%d[iv]", t, i, i);
     if (s->zeros) t = arena_printf(a, "%s - u%d[at + row] * zeros%d[iv]", t, i, i);
+    if (s->made) t = arena_printf(a, "%s - u%d[at + row] * zero%d", t, i, i);
     return arena_printf(a, "(int32_t)(%s)", t);
 }
 
@@ -413,8 +472,12 @@ void group_integer(Group *g) {
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k->n; i++) {
         const IntegerSum *s = &k->s[i];
-        const char *column = fn_expr(f, s->column);
         fn_line(f, "int32_t g%d[%d] __attribute__((aligned(64)));", i, k->rows * k->vt);
+        if (s->made) {
+            make_weights(g, k, i);
+            continue;
+        }
+        const char *column = fn_expr(f, s->column);
         fn_line(f, "const int8_t *const all%d = (const int8_t *)%s + (%s) / %d * %lld;", i,
                 group_packed(g, s->packed), column, g->k->lanes, (long long)s->stream);
         if (!s->channels || s->x_zero)
@@ -431,7 +494,7 @@ void group_integer(Group *g) {
     open_blocks(g, k->b, k->b_block, "b0", "b1");
     open_blocks(g, k->m, k->m_block, "mb", "me");
     for (int i = 0; i < k->n; i++) {
-        if (k->s[i].zeros) sum_rows(g, k, i);
+        if (k->s[i].zeros || k->s[i].made) sum_rows(g, k, i);
         if (k->s[i].copied) copy_rows(g, k, i);
     }
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
