@@ -57,8 +57,8 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
     }
     int pad = 4 + 4 * w->levels;
     for (int v = 0; v < nv; v++)
-        sb_printf(b, "%*sconst bk_vf w%d = %s(b + %d * bs);\n", pad, "", v,
-                  packed_load(w->packed), v);
+        sb_printf(b, "%*sconst bk_vf w%d = %s(b + %d * bs);\n", pad, "", v, packed_load(w->packed),
+                  v);
     sb_printf(b, "%*sb += %d;\n", pad, "", vec);
     for (int m = 0; m < rows; m++) {
         sb_printf(b, "%*sconst float x%d = a[0%s", pad, "", m, off);
@@ -317,9 +317,8 @@ void group_convolution(Group *g) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
     if (k->nlane <= k->vt && k->v != g->k->split) fn_line(f, "(void)lanes;");
     for (int i = 0; i < k->n; i++)
-        fn_line(f, "const %s *const w%d = %s + v0 / %d * %lld;",
-                c_store(k->s[i].packed->dtype), i, weights[i], g->k->lanes,
-                (long long)(k->s[i].length * g->k->lanes));
+        fn_line(f, "const %s *const w%d = %s + v0 / %d * %lld;", c_store(k->s[i].packed->dtype), i,
+                weights[i], g->k->lanes, (long long)(k->s[i].length * g->k->lanes));
     if (k->kept) {
         fn_line(f, "int64_t at;");
         fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k->rows - 1, k->rows,
