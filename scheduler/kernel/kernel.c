@@ -14,6 +14,7 @@
 #include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/kernel/transpose.h"
+#include "scheduler/kernel/quotient.h"
 #include "scheduler/kernel/sliding.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
@@ -183,10 +184,11 @@ static void choose(const KernelChoice *x, Stmt *s) {
         return;
     }
     const bool vectors = k->lanes > 1;
-    if (vectors && (kernel_integer(k) || kernel_attention(k) || kernel_sparse(k) ||
-                    kernel_depthwise(k) || kernel_winograd(k) || kernel_convolution(k) ||
-                    kernel_contraction(k, x->streamed)))
+    if (vectors &&
+        (kernel_integer(k) || kernel_attention(k) || kernel_sparse(k) || kernel_depthwise(k) ||
+         kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
+    if (vectors) kernel_quotients(k);
     kernel_collapse(k);
     if (vectors) collapse_sums(k);
     if (vectors)
