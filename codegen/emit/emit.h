@@ -135,6 +135,9 @@ bool fn_guarded(Fn *f, Expr *e);
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
+/* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
+ * NULL: e is none. */
+const char *fn_clipped(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */
@@ -211,8 +214,8 @@ const char *emit_const(Emit *em, const Tensor *t);
 const char *emit_packed(const Emit *em, const Packed *p);
 /* Writes the elements of p to data. */
 void packed_fill(const Packed *p, void *data);
-/* Makes the array `name`, of this type, an argument of the group's function and returns the parameter's name:
- * equal layers share one function. */
+/* Makes the array `name`, of this type, an argument of the group's function and returns the
+ * parameter's name: equal layers share one function. */
 const char *group_weights(Group *g, DType type, const char *name);
 const char *group_packed(Group *g, const Packed *p); /* the same for p's array */
 const char *packed_load(const Packed *p); /* loads a vector of it as float32 (cpu/narrow.inc) */
@@ -246,7 +249,8 @@ void put_tables(Emit *em, Sb *text);
  * nothing (emit_probe.c). */
 void put_probes(const Emit *em, Sb *text, const char *const *file);
 void put_probe_tables(const Emit *em, Sb *text);
-/* The texts `entry` (ends with NULL), before the last one what reads a profile. */
+/* The texts `entry` (ends with NULL), after the one that all families share what reads a profile.
+ */
 void put_entry(const Emit *em, Sb *text, const char *const *entry);
 /* The whole program as one C source. */
 /* Makes the library an operator of PyTorch, if the program has the name of one: the text's end
