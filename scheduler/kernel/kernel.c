@@ -14,6 +14,7 @@
 #include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/kernel/transpose.h"
+#include "scheduler/kernel/quotient.h"
 #include "scheduler/kernel/sliding.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
@@ -200,11 +201,12 @@ static void choose(KernelChoice *x, Stmt *s) {
         (kernel_attention(k) || kernel_integer(k) || kernel_sparse(k) || kernel_depthwise(k) ||
          kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
+    if (vectors) kernel_quotients(k);
     kernel_collapse(k);
-    if (vectors) collapse_sums(k);
-    if (vectors)
+    if (vectors) {
+        collapse_sums(k);
         (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k));
-    else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
+    } else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }
 
