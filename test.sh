@@ -409,6 +409,7 @@ step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
+step growth "$PYTHON" tests/growth.py --braid $BRAID
 step profile "$PYTHON" tests/profile.py $BRAID
 step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID

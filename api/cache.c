@@ -255,6 +255,7 @@ static bool cache_key(const char *model_path, const braid_options *o, bool measu
     bool good = !model_path || hash_external(model_path, bytes, n, &h);
     free(file);
     h = hash_tools(o, hash_build(hash_text(o->target, h)));
+    h = hash_text(o->weights, h);
     h = hash_text(o->torch_name, hash_int(o->profile, hash_text(o->cpu, h)));
     if (!o->cpu) h = hash_int((int64_t)compile_machine(NULL, 0), h);
     h = hash_schedule(o, measure, hash_text(o->schedule, hash_int(o->tune, h)));

@@ -46,8 +46,19 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
      "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
 #define ORACLE_PASSES 2
+    {"quantized", pass_quantized, STAGE_PLAIN, STAGE_PLAIN,
+     "before anything is put together: each operator of the model is still seen"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
+     "weights that are read as codes are not opened"},
+    {"constants", pass_constants, STAGE_PLAIN, STAGE_PLAIN,
+     "other codes are opened; kernels pack constants"},
     {"positions", pass_positions, STAGE_PLAIN, STAGE_PLAIN,
      "what follows sees where values change; products are seen best as the model has them"},
+    {"widen", pass_widen, STAGE_PLAIN, STAGE_PLAIN,
+     "what follows finds products of 16-bit floats as it finds those of float32"},
+    {"codes", pass_codes, STAGE_PLAIN, STAGE_PLAIN,
+     "while a factor's dimensions are those that it was computed with"},
+    {"narrow", pass_narrow, STAGE_PLAIN, STAGE_PLAIN, "not what is narrow already"},
     {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
      "products of constants are seen best as the model has them"},
     {"linearize", pass_linearize, STAGE_PLAIN, STAGE_PLAIN,
@@ -148,6 +159,7 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
     k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
+    k->weights = o->weights;
     k->profile = o->profile;
     k->measured = o->measured;
     k->nmeasured = o->nmeasured;

@@ -74,9 +74,10 @@ braid_status braid_load(const char *path, const braid_options *options, struct b
     bool library = !o.model_data && rt_is_library(path);
     if (library && o.fold)
         return rt_fail(e, BRAID_USAGE, "a loop can be folded into a model, not into a library");
-    if (library && (o.profile || o.torch_name))
+    if (library && (o.profile || o.torch_name || o.weights))
         return rt_fail(e, BRAID_USAGE,
-                       "whether a library profiles, and its PyTorch operator, are settled already");
+                       "whether a library profiles, its PyTorch operator and the type of its "
+                       "weights are settled already");
     if (library && (o.shape_count || o.ignore_dim_names))
         return rt_fail(e, BRAID_USAGE,
                        "shapes and dim names of inputs are settled in a library already");

@@ -34,6 +34,15 @@ static bool is_torch_name(const char *s) {
     return end > colon + 2 && !*end;
 }
 
+/* The type that `weights` names; DT_NONE: none. */
+static DType weights_type(const char *s) {
+    if (!s) return DT_NONE;
+    return strcmp(s, "f16") == 0    ? DT_F16
+           : strcmp(s, "bf16") == 0 ? DT_BF16
+           : strcmp(s, "int8") == 0 ? DT_I8
+                                    : DT_NONE;
+}
+
 Progress *rt_progress(const braid_options *o) { return o->progress ? o->progress_user : NULL; }
 
 braid_status rt_step(const braid_options *o, const char *step, braid_error *e) {
@@ -68,6 +77,8 @@ braid_status rt_options(const braid_options *from, braid_options *o, Progress *p
     if (o->torch_name && !is_torch_name(o->torch_name))
         return rt_fail(e, BRAID_USAGE, "'%s' is not the name of an operator, NAMESPACE::NAME",
                        o->torch_name);
+    if (o->weights && !weights_type(o->weights))
+        return rt_fail(e, BRAID_USAGE, "weights are f16, bf16 or int8, not '%s'", o->weights);
     for (int i = 0; i < o->shape_count; i++) {
         const braid_shape *s = &o->shape[i];
         bool good = s->input && s->rank >= 0 && s->rank <= MAX_RANK && (s->dim || !s->rank);
@@ -95,6 +106,7 @@ void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *
                           .cpu = o->cpu,
                           .emit_path = o->emit_path,
                           .schedule = o->schedule,
+                          .weights = weights_type(o->weights),
                           .units = o->threads,
                           .cc = o->cc,
                           .profile = o->profile,

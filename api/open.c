@@ -72,6 +72,7 @@ static braid_options copy_options(Arena *a, const braid_options *o, int room) {
     to.emit_path = copy_text(a, o->emit_path);
     to.cache_dir = copy_text(a, o->cache_dir);
     to.schedule = copy_text(a, o->schedule);
+    to.weights = copy_text(a, o->weights);
     to.cc = copy_text(a, o->cc);
     to.torch_name = copy_text(a, o->torch_name);
     to.fold = copy_fold(a, o->fold);

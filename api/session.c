@@ -4,6 +4,9 @@
 #include "codegen/text/memory.inc"
 #include "api/runtime.h"
 
+/* Of all sessions of this process. */
+static int32_t teams;
+
 braid_status braid_session_new(struct braid_model *model, const braid_session_options *options,
                                braid_session **session, braid_error *e) {
     braid_session_options o = {0};
@@ -37,7 +40,8 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
                                      .device = o.device,
                                      .message = message,
                                      .message_size = sizeof message,
-                                     .max_memory = o.max_memory};
+                                     .max_memory = o.max_memory,
+                                     .teams = &teams};
         int st = model->lib->session_new(&c, &s->lib_session);
         if (st) {
             free(s);

@@ -17,7 +17,7 @@ typedef struct Cli {
     int narg; /* arguments other than options */
     const char **arg;
     const char *target, *cpu, *output, *emit, *emit_folder;
-    const char *schedule, *costs, *import, *dump_after, *torch_name, *html, *profile;
+    const char *weights, *schedule, *costs, *import, *dump_after, *torch_name, *html, *profile;
     const char *json_file, *trace;
     bool tune, time_passes, json, verbose, help, version, measured, shapes;
     int runs;
@@ -25,6 +25,7 @@ typedef struct Cli {
     int64_t max_iterations, stack_depth, max_memory, seed;
     bool seeded; /* --seed */
     double rtol, atol;
+    double every_ms; /* 0: not given */
     int ninput; /* -i NAME=FILE */
     const char **input_name, **input_file;
     int nscan, ncarry;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/rounding.h"
 
 #define TUNING_BYTES 120
 
@@ -66,9 +66,16 @@ int cmd_compile(const Cli *c) {
     }
     int code = c->dump_after || c->time_passes ? cli_passes(c) : EXIT_DONE;
     if (!code && c->ninput) code = tune_inputs(c, model, &o, &value);
+    /* Where the library runs here, its results are compared. */
+    const bool compared = c->weights && !c->cpu && !c->emit_folder &&
+                          (!c->target || strcmp(c->target, "cpu") == 0);
+    Rounding rounding = {0};
+    if (!code && compared) code = rounding_begin(c, &rounding);
     if (!code && braid_compile(model, &o, c->emit_folder ? NULL : so.p, &e))
         code = cli_error(model, &e);
     cli_watch_clear();
+    if (!code && compared) code = rounding_end(c, so.p, &rounding);
+    rounding_free(&rounding);
     if (*tuning) fprintf(stderr, "%s\n", tuning);
     for (int i = 0; i < o.tune_input_count; i++) braid_value_free(value[i]);
     free(value);

@@ -64,6 +64,7 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .emit_folder = c->emit_folder,
                            .tune = c->tune,
                            .schedule = c->schedule,
+                           .weights = c->weights,
                            .threads = c->threads,
                            .shape_count = c->nshape,
                            .shape = c->shape,

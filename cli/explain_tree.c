@@ -31,9 +31,9 @@ static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_CONTRACTION] = "contraction",
                                                       [KERNEL_CONVOLUTION] = "convolution",
                                                       [KERNEL_WINOGRAD] = "winograd",
-                                                      [KERNEL_ATTENTION] = "attention",
                                                       [KERNEL_INTEGER] = "integer",
                                                       [KERNEL_DEPTHWISE] = "depthwise",
+                                                      [KERNEL_ATTENTION] = "attention",
                                                       [KERNEL_DOTS] = "dots",
                                                       [KERNEL_THREADS] = "threads"};
 
@@ -176,9 +176,6 @@ static void put_tile(Sb *s, const Kernel *k) {
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld tiles\"", k->winograd->k.rows,
                   k->winograd->k.nv, k->lanes, (long long)k->winograd->tiles);
         break;
-    case KERNEL_ATTENTION:
-        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
-        break;
     case KERNEL_INTEGER:
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld positions\"", k->integer->rows,
                   k->integer->nv, k->lanes, (long long)k->integer->block);
@@ -186,6 +183,9 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_DEPTHWISE:
         sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
                   k->lanes);
+        break;
+    case KERNEL_ATTENTION:
+        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,

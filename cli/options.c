@@ -27,6 +27,7 @@ typedef enum Action {
     SET_OUTPUT,
     SET_EMIT,
     SET_EMIT_C,
+    SET_WEIGHTS,
     SET_TUNE,
     SET_SCHEDULE,
     SET_COSTS,
@@ -50,6 +51,7 @@ typedef enum Action {
     SET_STACK_DEPTH,
     SET_SEED,
     SET_MAX_MEMORY,
+    SET_EVERY,
     SET_RTOL,
     SET_ATOL,
     ADD_INPUT,
@@ -74,6 +76,8 @@ static const struct Option {
     {"-i", "NAME=FILE", RUN | TIMED, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
+    {"--size", "NAME=N", COMPILE, ADD_SIZE,
+     "with --weights, a size of the random inputs that results are compared for"},
     {"--size", "NAME=N", RUN | TIMED, ADD_SIZE,
      "a size of random inputs (INPUT:AXIS=N if it has no name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
@@ -85,6 +89,8 @@ static const struct Option {
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
     {"--emit-c", "FOLDER", COMPILE, SET_EMIT_C,
      "write the library as C files with a Makefile, for another machine (--cpu); no compiler runs"},
+    {"--weights", "f16|bf16|int8", MODEL, SET_WEIGHTS,
+     "store float32 weights so where that is faster; compile prints how far results differ"},
     {"--tune", NULL, COMPILE, SET_TUNE,
      "measure alternatives while compiling, for at most a minute"},
     {"--schedule", "NAME=on|off|VALUE,...", MODEL, SET_SCHEDULE,
@@ -122,6 +128,8 @@ static const struct Option {
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "number of tests to run at a time (one for each CPU)"},
     {"--verbose", NULL, TEST, SET_VERBOSE, "also print a line for each skipped test"},
+    {"--every", "MS", BENCH, SET_EVERY,
+     "begin a run every MS milliseconds, and sleep in between, as a stream does"},
     {"--json", NULL, BENCH | EXPLAIN | DEVICE, SET_JSON, "print JSON"},
     {"--json", "FILE|-", PROFILE, SET_JSON_FILE, "write the profile as JSON (-: to stdout)"},
     {"--trace", "FILE", PROFILE, SET_TRACE,
@@ -274,6 +282,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_OUTPUT: c->output = v; break;
     case SET_EMIT: c->emit = v; break;
     case SET_EMIT_C: c->emit_folder = v; break;
+    case SET_WEIGHTS: c->weights = v; break;
     case SET_TUNE: c->tune = true; break;
     case SET_SCHEDULE: c->schedule = v; break;
     case SET_COSTS: c->costs = v; break;
@@ -306,6 +315,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_MAX_ITERATIONS: good = parse_int(v, 1, INT64_MAX, &c->max_iterations); break;
     case SET_SEED: c->seeded = good = parse_int(v, 0, INT64_MAX, &c->seed); break;
     case SET_MAX_MEMORY: good = parse_bytes(v, &c->max_memory); break;
+    case SET_EVERY: good = parse_real(v, &c->every_ms) && c->every_ms > 0; break;
     case SET_RTOL: good = parse_real(v, &c->rtol); break;
     case SET_ATOL: good = parse_real(v, &c->atol); break;
     case ADD_INPUT: good = push_pair(&c->input_name, &c->input_file, &c->ninput, v); break;

@@ -20,6 +20,7 @@ typedef struct CompileOptions {
      * shapes, for the ranks of a run. */
     bool by_run;
     const char *emit_path; /* where the caller also writes the text, or NULL */
+    DType weights;         /* float32 factors may be rounded to it; DT_NONE: they stay */
     const char *schedule;  /* "NAME=on,NAME=off": forced transformations; NULL: none */
     /* What tuning found (scheduler/cost/decide.h), sorted by key. */
     const struct Measured *measured;

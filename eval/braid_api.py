@@ -192,11 +192,11 @@ class Compiled:
     """A session of a compiled library. `bind` names the input arrays once; `run` may be called
     again after their contents have changed; `out(name)` is a view, good until the next run."""
 
-    def __init__(self, path, threads=1):
+    def __init__(self, path, threads=1, max_memory=0):
         self.lib, self.model = table(path)
         self.message = C.create_string_buffer(512)
         options = SessionConfigV1(C.sizeof(SessionConfigV1), threads, 0, 0, 0,
-                                  C.addressof(self.message), C.sizeof(self.message))
+                                  C.addressof(self.message), C.sizeof(self.message), max_memory)
         self.handle = C.c_void_p()
         self.check(self.model.session_new(C.addressof(options), C.byref(self.handle)))
         self.inputs = [self.model.input[i].name.decode() for i in range(self.model.ninput)]

@@ -228,6 +228,10 @@ typedef struct braid_options {
      * compiler is asked only about a `cpu` other than x86-64, x86-64-v2, -v3, -v4, armv8… and
      * armv9…. */
     const char *emit_folder;
+    /* "f16", "bf16", "int8": float32 weights may be stored so, with results that differ by that
+     * rounding, where a run is faster for it (int8: one scale for each column of a product). NULL:
+     * they stay float32. On CPUs only; elsewhere it changes nothing. */
+    const char *weights;
 } braid_options;
 
 /* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h). On

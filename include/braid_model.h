@@ -90,6 +90,10 @@ typedef struct braid_session_config_v1 {
      * memory that the machine has left when the session is made (on a GPU: all that the device
      * has). Needing more is status 5. */
     int64_t max_memory;
+    /* A counter that is 0 at first, of the whole process: sessions with several threads count there
+     * how many of them run, and share the CPUs. It must live as long as the session. NULL: those of
+     * this library count for themselves. */
+    int32_t *teams;
 } braid_session_config_v1;
 
 /* Where the tensors of run_on lie: DLPack's device types. */

@@ -10,6 +10,14 @@
  * or control decision depends on. */
 void pass_dead_code(Program *p);
 
+/* Requires single-tensor OPs. Sums of products of dequantized values become sums of integers, and
+ * what only moves dequantized values moves the codes; what has no use left is left to
+ * pass_dead_code. */
+void pass_quantized(Program *p);
+
+/* Requires single-tensor OPs. What is made of constants alone becomes a constant. */
+void pass_constants(Program *p);
+
 /* Constants that are functions of their position become expressions; those that products multiply
  * by stay. */
 void pass_positions(Program *p);
@@ -17,6 +25,17 @@ void pass_positions(Program *p);
 /* Requires single-tensor OPs. Products with a concatenation become sums of products with its
  * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
+
+/* Requires single-tensor OPs. On processors with vectors, values of 16-bit floats are kept in memory
+ * as float32, where nobody else sees them, and 16-bit factors of products become float32. */
+void pass_widen(Program *p);
+
+/* Requires single-tensor OPs. On processors with vectors, sets Tensor.coded of factors that are
+ * numbers of few bits. */
+void pass_codes(Program *p);
+
+/* Requires single-tensor OPs. Rounds float32 factors to Schedule.weights, where that pays. */
+void pass_narrow(Program *p);
 
 /* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
  * loads of a table computed here; what made the position stays. */

@@ -3,7 +3,7 @@
 
 const char load_doc[] =
     "load(path, *, data=None, output=None, target=None, threads=0, cpu=None, scan=(), carry=(),\n"
-    "     tune=False, tune_inputs=(), tune_seconds=0, schedule=None, shapes=(),\n"
+    "     tune=False, tune_inputs=(), tune_seconds=0, schedule=None, weights=None, shapes=(),\n"
     "     ignore_dim_names=False, torch_name=None, profile=False, cc=None, cache=True,\n"
     "     cache_dir=None, progress=None)\n--\n\n"
     "braid_load, or braid_compile and braid_load of `output`. braid.compile has the meaning of\n"
@@ -149,6 +149,7 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
                             "tune_inputs",
                             "tune_seconds",
                             "schedule",
+                            "weights",
                             "shapes",
                             "ignore_dim_names",
                             "torch_name",
@@ -169,11 +170,11 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
     braid_error e = {0};
     Model *result = NULL;
     if (empty &&
-        PyArg_ParseTupleAndKeywords(args, kw, "O&|$z*O&zizO!O!pO!izO!pzpzpO&O:load", names, path_of,
+        PyArg_ParseTupleAndKeywords(args, kw, "O&|$z*O&zizO!O!pO!izzO!pzpzpO&O:load", names, path_of,
                                     &path, &data, path_of, &output, &o->target, &o->threads,
                                     &o->cpu, &PyTuple_Type, &scan, &PyTuple_Type, &carry, &tune,
                                     &PyTuple_Type, &tune_inputs, &o->tune_seconds, &o->schedule,
-                                    &PyTuple_Type, &shapes, &ignore, &o->torch_name, &profile,
+                                    &o->weights, &PyTuple_Type, &shapes, &ignore, &o->torch_name, &profile,
                                     &o->cc, &cache, path_of, &cache_dir, &callback) &&
         take_fold(&x, scan, carry) && take_shapes(&x, shapes) &&
         take_tune_inputs(&x, tune_inputs)) {

@@ -392,6 +392,12 @@ check 'and used' grep -q '^y float32\[3,2\] ' out
 expect 0 '' "$braid" bench add.onnx --target interp --size n=3
 check 'sizes of a bench' grep -qx 'input x float32\[3,2\], random' out
 check 'bench' grep -Eq '^min [0-9.]+ us, median [0-9.]+ us, max [0-9.]+ us, [0-9]+ runs$' out
+check 'the first run of a bench' grep -Eq '^the first run [0-9.]+ us$' out
+expect 0 '' "$braid" bench add.onnx --target interp --size n=3 --every 2
+check 'bench of a stream' grep -Eq '^95 % within [0-9.]+ us, one run every 2 ms$' out
+expect 2 "braid: option --every: '0' is not a valid MS*" "$braid" bench add.onnx --every 0
+expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1 --every 0.5
+check 'bench of a stream as JSON' grep -Eq '"p95_us": [0-9.]+, "max_us": [0-9.]+, "first_us": [0-9.]+, "every_ms": 0.5,' out
 expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1
 check 'bench as JSON' grep -q '"median_us": [0-9].*"inputs": {"x": "float32\[1,2\]", "w": "float32\[2\]"}' out
 expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2

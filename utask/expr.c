@@ -278,6 +278,10 @@ Expr *e_cast(Cx *c, DType t, Expr *a) {
     }
     if (a->op == E_CAST) {
         Expr *x = a->a[0];
+        /* A float to a wider type and back; what has values of a narrower type, to it and back. */
+        if (x->dtype == t && dtype_is_float(s) && dtype_is_float(t) &&
+            (dtype_size(s) > dtype_size(t) || (x->op == E_LOAD && x->t->values == s)))
+            return x;
         /* bool -> number -> bool, and int64 -> narrower -> int64 of a value that fits. */
         if (t == DT_BOOL && x->dtype == DT_BOOL) return x;
         int64_t lo, hi;

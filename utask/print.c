@@ -267,7 +267,9 @@ static void print_dims(Printer *p, const Tensor *t) {
         return;
     }
     p->left = MAX_NODES;
-    say(p, "%s[", dtype_name((int)t->dtype));
+    say(p, "%s", dtype_name((int)t->dtype));
+    if (t->values) say(p, " of %s", dtype_name((int)t->values));
+    say(p, "[");
     if (t->rank < 0) say(p, "rank %e: ", t->rank_e);
     int n = tensor_ndim(t);
     while (t->rank < 0 && n > 0 && e_is_ival(t->dim[n - 1], 1)) n--;

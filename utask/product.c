@@ -111,6 +111,16 @@ AxisRole product_role(const SumProduct *p, const Axis *x) {
     return a && b ? ROLE_BATCH : a ? ROLE_M : b ? ROLE_N : ROLE_NONE;
 }
 
+int product_dim(const Expr *load, const Axis *r) {
+    int dim = -1;
+    for (int d = 0; d < load->n; d++) {
+        if (!e_uses_axis(load->a[d], r)) continue;
+        if (dim >= 0 || load->a[d]->op != E_AXIS || r->extent != load->t->dim[d]) return -1;
+        dim = d;
+    }
+    return dim;
+}
+
 Axis *product_window(Cx *c, Expr *flat, Axis *r, int n, Axis *const *domain) {
     for (int i = 0; i < n; i++)
         if (e_uses_axis(flat, r) && e_coef(c, flat, domain[i]) == e_coef(c, flat, r))

@@ -60,6 +60,9 @@ typedef enum AxisRole {
     ROLE_K      /* the sum runs along it */
 } AxisRole;
 AxisRole product_role(const SumProduct *p, const Axis *x);
+/* The dimension of a load's tensor that axis r of the sum runs through, from its begin to its end;
+ * -1: it is not one alone. */
+int product_dim(const Expr *load, const Axis *r);
 /* The first domain axis that moves position `flat` as far as the sum's axis r does, so r is a
  * window along it; NULL: none. */
 Axis *product_window(Cx *c, Expr *flat, Axis *r, int n, Axis *const *domain);

@@ -34,6 +34,9 @@ struct Tensor {
     DType dtype;
     /* a sequence in packed form (codegen/text/extern/seq.inc): rank 1, bytes */
     bool blob;
+    /* float32 whose elements all are numbers of this narrower type (scheduler/transform/widen.c);
+     * DT_NONE: any */
+    DType values;
     int rank;                 /* -1: known only at run time; dims beyond the rank are then 1 */
     Expr *dim[MAX_RANK];      /* int64, always `pure`: loads are bound by LET first */
     Expr *rank_e;             /* rank == -1: the rank, an int64 symbol */
@@ -47,6 +50,9 @@ struct Tensor {
     Tensor *base;
     struct Grow *grow; /* a growing buffer, shared with other values of a loop, or NULL */
     const Const *data; /* TK_CONST */
+    Expr *folded;      /* TK_CONST: what lowering computed it from, over axis[]; or NULL */
+    /* TK_CONST: how kernels may store it in fewer bits (utask/coded.h); or NULL */
+    const struct Coded *coded;
     Expr **elem;       /* uniform values of all elements in row-major order, or NULL */
     int index;         /* TK_INPUT */
     Seq *seq;          /* where it is defined */
@@ -398,6 +404,8 @@ bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const vo
 bool expr_uses_sym(const Expr *e, const Sym *s);
 /* Whether e uses a carried symbol or the loop's iteration number. */
 bool loop_varies(const Stmt *loop, const Expr *e);
+/* The narrowest type that is known to hold all of its elements. */
+static inline DType tensor_values(const Tensor *t) { return t->values ? t->values : t->dtype; }
 /* The number of its dims; MAX_RANK while the rank is known only at run time. */
 static inline int tensor_ndim(const Tensor *t) { return t->rank < 0 ? MAX_RANK : t->rank; }
 /* The base of a view, or the tensor itself. */
@@ -468,6 +476,15 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
 /* Evaluates one TK_TE tensor with static dims that loads only constants. The result is in the
  * arena. */
 const Const *interp_fold(Cx *c, const Tensor *t);
+/* What the body of a TK_TE loads. */
+typedef struct Sources {
+    int loads;                   /* distinct ones */
+    bool constant, known, codes; /* all of constants; … or of known elements; 8 bits and fewer */
+    int64_t elements;            /* of the constants */
+} Sources;
+Sources tensor_sources(Cx *c, const Tensor *t);
+/* Its value if it is made of constants alone, and is not much larger than they; else NULL. */
+const Const *tensor_fold(Cx *c, const Tensor *t, const Sources *s);
 /* Runs an extern on constant inputs and params; false when it faults. */
 bool interp_fold_extern(Cx *c, const Stmt *s, const Const **out, int64_t *sym);
 

@@ -157,6 +157,8 @@ void put_tables(Emit *em, Sb *text) {
         index_table(text, "bk_linearized", em->linearized.n, em->linearized.p);
     }
     put_define(text, "BK_UNITS", p->schedule->team);
+    if (p->schedule->speedup > 0)
+        sb_printf(text, "#define BK_SPEEDUP %.2f\n", p->schedule->speedup);
     /* The size to begin with: memory taken at run time is added, and makes the arena grow. */
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
 #if BRAID_TINY

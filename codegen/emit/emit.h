@@ -183,10 +183,10 @@ void group_loops(Group *g);
 void group_contraction(Group *g);
 void group_convolution(Group *g);
 void group_winograd(Group *g);
-void group_attention(Group *g);
 void group_sparse(Group *g);
 void group_integer(Group *g);
 void group_depthwise(Group *g);
+void group_attention(Group *g);
 void group_lanes(Group *g);
 void group_sliding(Group *g);
 void group_transpose(Group *g);
@@ -210,9 +210,11 @@ const char *emit_const(Emit *em, const Tensor *t);
 const char *emit_packed(const Emit *em, const Packed *p);
 /* Writes the elements of p to data. */
 void packed_fill(const Packed *p, void *data);
-/* Makes the array `name` an argument of the group's function and returns the parameter's name:
+/* Makes the array `name`, of this type, an argument of the group's function and returns the parameter's name:
  * equal layers share one function. */
-const char *group_weights(Group *g, const char *name);
+const char *group_weights(Group *g, DType type, const char *name);
+const char *group_packed(Group *g, const Packed *p); /* the same for p's array */
+const char *packed_load(const Packed *p); /* loads a vector of it as float32 (cpu/narrow.inc) */
 /* Emits a function unless an equal one exists. Returns its name. */
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body);

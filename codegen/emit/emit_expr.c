@@ -270,9 +270,10 @@ static const char *clipped(Fn *f, const Expr *e) {
     double lo, hi;
     if (x->dtype != DT_F32 || !dtype_is_int(e->dtype) || dtype_size(e->dtype) > 2) return NULL;
     Expr *low = limited(x, E_MIN, &hi), *value = low ? limited(low, E_MAX, &lo) : NULL;
-    if (!value || !(lo >= -65536 && lo <= hi && hi <= 65536)) return NULL;
-    return arena_printf(f->a, "((%s)bk_clip2i32(%s, %.1ff, %.1ff))", c_type(e->dtype),
-                        fn_expr(f, value), lo, hi);
+    if (!value || !(lo >= -32768 && lo <= hi && hi <= 65535) || lo != (int)lo || hi != (int)hi)
+        return NULL;
+    return arena_printf(f->a, "((%s)bk_clip2i32(%s, %d, %.1ff))", c_type(e->dtype),
+                        fn_expr(f, value), (int)lo, hi);
 }
 
 const char *fn_store(Fn *f, DType t, const char *value) {
@@ -584,7 +585,10 @@ const char *fn_expr(Fn *f, Expr *e) {
         break;
     case E_CAST:
         s = clipped(f, e);
-        if (!s) s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0]));
+        if (s) break;
+        s = fn_expr(f, e->a[0]);
+        if (e->a[0]->op != E_LOAD || e->a[0]->t->values != e->dtype) /* else it is rounded */
+            s = cast(f, e->dtype, e->a[0]->dtype, s);
         break;
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:

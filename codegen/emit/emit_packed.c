@@ -58,11 +58,28 @@ static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *
     while (to < end) put(p, data, to++, 0);
 }
 
+/* Of a source of codes: the words of its line at idx. */
+static void fill_codes(const Packed *p, const PackSource *s, const int64_t *idx, uint32_t *to) {
+    const int last = p->nouter + p->ninner - 1;
+    const uint8_t *from = s->data->data;
+    int64_t at = place_of(p, s, idx), left = p->limit - idx[p->tile] * p->extent[last];
+    int64_t n = 32 / p->bits, behind = p->steps - idx[p->nouter - 1] * n;
+    if (n > behind) n = behind;
+    for (int64_t l = 0; l < p->line; l++, at += s->stride[last]) {
+        to[l] = 0;
+        for (int64_t i = 0; i < n && l < left; i++)
+            to[l] |= (uint32_t)from[at + i * s->step] << (i * p->bits);
+    }
+}
+
 static void fill(const Packed *p, void *data) {
     int64_t idx[PACK_DIMS] = {0};
     for (int64_t to = 0; to < p->count; advance(p, 0, p->nouter, idx))
         for (int i = 0; i < p->nsource; i++, to += p->line)
-            fill_line(p, &p->source[i], idx, data, to);
+            if (p->bits)
+                fill_codes(p, &p->source[i], idx, (uint32_t *)data + to);
+            else
+                fill_line(p, &p->source[i], idx, data, to);
 }
 
 /* Transformed weights G g G' with G 4 x 3. The first two dimensions of p are those of the result;
@@ -157,13 +174,21 @@ const char *emit_packed(const Emit *em, const Packed *p) {
     return name;
 }
 
-const char *group_weights(Group *g, const char *name) {
+const char *group_weights(Group *g, DType type, const char *name) {
     /* A constant that stands for the name. */
     Emit *em = g->em;
-    Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
+    Tensor *w = tensor_new(em->c, TK_CONST, type, 0, NULL);
     Const *data = NEW(em->a, Const);
-    *data = (Const){.dtype = DT_F32, .count = 1, .data = name};
+    *data = (Const){.dtype = type, .count = 1, .data = name};
     w->data = data;
     map_seti(em->const_name, (uint64_t)(uintptr_t)name, (void *)(uintptr_t)name);
     return g->f.tensor(&g->f, w);
+}
+
+const char *group_packed(Group *g, const Packed *p) {
+    return group_weights(g, p->dtype, emit_packed(g->em, p));
+}
+
+const char *packed_load(const Packed *p) {
+    return p->dtype == DT_F16 ? "bk_loadh" : p->dtype == DT_BF16 ? "bk_loadb" : "bk_loadv";
 }

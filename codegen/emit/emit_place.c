@@ -73,6 +73,20 @@ static const char *room_of(Tree *x, const Grow *g) {
                    : arena_printf(x->em->a, "%lld", (long long)g->most);
 }
 
+/* Takes growable buffer number `slot`. */
+static void take_slot(Tree *x, const char *path, const char *name, const char *type,
+                      const char *slot, const char *bytes) {
+    fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s, %s))) %s", name, type, slot, bytes,
+            tree_want(x, path));
+}
+
+/* Checks that `name`, which was laid out for what `slot` holds, has so many bytes. */
+static void take_piece(Tree *x, const char *path, const char *slot, const char *name,
+                       const char *bytes) {
+    fn_line(&x->f, "if (!bk_piece(k, %s, (char *)%s, %s)) %s", slot, name, bytes,
+            tree_want(x, path));
+}
+
 void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
     Fn *f = &x->f;
     Grow *g = c->phi->grow;
@@ -88,12 +102,14 @@ void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
                 tree_expr(x, s->loop.trips), tree_expr(x, g->rows));
         tree_take(x, s->path, name, ty, arena_printf(f->a, "bk_size(%s, %s)", room, row));
     } else {
-        fn_line(f, "%s = bk_maxi(%s, (k->cap[%d] - 64) / bk_maxi(%s, 1));", room, first, m->slot[0],
-                row);
-        if (m->frame) tree_take(x, s->path, name, ty, arena_printf(f->a, "k->cap[%d]", m->slot[0]));
-        fn_line(f, "if (!%sbk_slot(k, %d, bk_size(%s, %s))%s %s",
-                m->frame ? "" : arena_printf(f->a, "(%s = (%s *)", name, ty), m->slot[0], room, row,
-                m->frame ? ")" : "))", tree_want(x, s->path));
+        const char *bytes = arena_printf(f->a, "bk_size(%s, %s)", room, row);
+        fn_line(f, "%s = bk_maxi(%s, (bk_cap(k, %d) - 64) / bk_maxi(%s, 1));", room, first,
+                m->slot[0], row);
+        if (m->frame) {
+            tree_take(x, s->path, name, ty, arena_printf(f->a, "k->cap[%d]", m->slot[0]));
+            take_piece(x, s->path, arena_printf(f->a, "%d", m->slot[0]), name, bytes);
+        } else
+            take_slot(x, s->path, name, ty, arena_printf(f->a, "%d", m->slot[0]), bytes);
     }
     const char *inner = span_bytes(x, c->phi, g->axis + 1, c->phi->rank);
     if (g->front)
@@ -109,16 +125,20 @@ void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
             first, inner, room, inner);
 }
 
-/* The pointer of a value that grows in place. Without room the run begins again. */
+/* The pointer of a value that grows in place. Its slot grows with it, unless the value lies by what
+ * the slot holds: then the run begins again. */
 static void grow_step(Tree *x, Tensor *t) {
     Fn *f = &x->f;
     const Grow *g = t->grow;
     const Mem *m = mem_of(g->phi);
     const char *ty = c_store(t->dtype), *name = f->tensor(f, t), *from = f->tensor(f, t->base);
-    if (m->kind == M_SLOT)
-        fn_line(f, "if (%s > %s && !bk_slot(k, %d, bk_size(%s, %s))) %s",
-                tree_expr(x, t->dim[g->axis]), room_of(x, g), m->slot[0],
-                tree_expr(x, t->dim[g->axis]), row_bytes(x, g), tree_want(x, g->phi->path));
+    if (m->kind == M_SLOT) {
+        const bool laid = m->frame || g->spaced || g->front;
+        fn_line(f, "if (%s > %s && !bk_%s(k, %d, %sbk_size(%s, %s))) %s",
+                tree_expr(x, t->dim[g->axis]), room_of(x, g), laid ? "piece" : "slot", m->slot[0],
+                laid ? arena_printf(f->a, "(char *)%s, ", from) : "", tree_expr(x, t->dim[g->axis]),
+                row_bytes(x, g), tree_want(x, g->phi->path));
+    }
     fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, from);
     Expr *rows = e_sub(x->em->c, t->dim[g->axis], t->base->dim[g->axis]);
     if (g->front && !e_is_ival(rows, 0))
@@ -141,13 +161,6 @@ void tree_grow_end(Tree *x, const LoopCarry *c) {
     tree_barrier(x, place + 1);
     fn_line(f, "%s = %s;", room, size);
     fn_end(f);
-}
-
-/* Takes growable buffer number `slot`. */
-static void take_slot(Tree *x, const char *path, const char *name, const char *type,
-                      const char *slot, const char *bytes) {
-    fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s, %s))) %s", name, type, slot, bytes,
-            tree_want(x, path));
 }
 
 void tree_place(Tree *x, Tensor *t, const char *bytes) {
@@ -202,8 +215,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         const char *slot = arena_printf(f->a, "%d", via->slot[0]);
         const char *all = arena_printf(f->a, "bk_size(%s + 1, %s)", counter, bytes);
         if (via->kind == M_SLOT && via->frame)
-            fn_line(f, "if (!bk_piece(k, %s, (char *)%s, %s)) %s", slot, base, all,
-                    tree_want(x, path));
+            take_piece(x, path, slot, base, all);
         else if (via->kind == M_SLOT) /* grows with each iteration and keeps its content */
             take_slot(x, path, base, ty, slot, all);
         fn_line(f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);

@@ -1,6 +1,7 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "utask/coded.h"
 #include "utask/softmax_sum.h"
 
 #include <math.h>
@@ -29,8 +30,20 @@ typedef struct WorkCount {
     Work w;
 } WorkCount;
 
+/* Bytes of an element: constants are packed as narrow as their values allow. */
+static double element_bytes(const Tensor *t) {
+    if (t->coded) return t->coded->bits / 8.0 + 4.0 / (double)t->coded->block;
+    return (double)dtype_size(t->kind == TK_CONST ? tensor_values(t) : t->dtype);
+}
+
+/* Operations, as those of products are counted, that make a number of what is packed narrower. */
+static double opening(const Tensor *t) {
+    if (t->kind != TK_CONST) return 0;
+    return t->coded ? 3 : t->values ? 2 : 0;
+}
+
 static double bytes_of(const Tensor *t, double unknown) {
-    double n = (double)dtype_size(t->dtype);
+    double n = element_bytes(t);
     for (int i = 0; i < t->rank; i++) n *= value_or(t->dim[i], unknown);
     return n;
 }
@@ -82,12 +95,14 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     switch (e->op) {
     case E_LOAD: {
         /* No more distinct elements than the tensor has, and than are asked for. */
-        double left = bytes_of(e->t, k->unknown), asked = times * (double)dtype_size(e->t->dtype);
+        double left = bytes_of(e->t, k->unknown), asked = times * element_bytes(e->t);
         double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
         if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
         left -= *counted;
-        *counted += left < asked ? left : asked;
-        k->w.read += left < asked ? left : asked;
+        asked = left < asked ? left : asked;
+        *counted += asked;
+        k->w.read += asked;
+        k->w.flops += opening(e->t) * asked / element_bytes(e->t);
         if (k->rows) return;
         break;
     }

@@ -51,9 +51,11 @@ typedef struct Schedule { /* Program.schedule */
     const Device *device;
     int units;          /* the team that is scheduled for; of one cluster its blocks */
     int lanes;          /* of float32 in a vector of a core; 1: it runs threads */
+    DType weights;      /* float32 factors may be rounded to this type; DT_NONE: they stay */
     bool profile;       /* the program measures itself */
     int team;           /* units of runs that do not say otherwise: 1 or `units` */
     double estimate_ns; /* of a run by `units`, by the cost model */
+    double speedup;     /* how many times that is what a run by one unit is expected to take */
     int force[X_COUNT]; /* a value, or FORCE_NONE */
     const Measured *measured;
     int nmeasured;

@@ -7,8 +7,16 @@
 /* ---- finding --------------------------------------------------------------------------------- */
 static bool take(void *user, Expr *e) {
     Contraction *k = user;
-    k->n += k->n < MAX_PRODUCTS && !is_sum_of_squares(e) &&
-            (kernel_product(k->g, e, &k->p[k->n]) || kernel_built(k->g, e, &k->p[k->n]));
+    Product *p = &k->p[k->n];
+    if (k->n == MAX_PRODUCTS || is_sum_of_squares(e)) return false;
+    /* Factors of 16 bits are converted once for all columns, where the kernel can do that. */
+    const bool plain = kernel_product(k->g, e, p), narrow = plain && !product_plain(&p->sum);
+    Product built;
+    if ((!plain || narrow) && kernel_built(k->g, e, &built)) {
+        *p = built;
+        k->n++;
+    } else
+        k->n += plain;
     return false;
 }
 
@@ -26,6 +34,15 @@ static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
     *p = (Product){.sum = s, .both = role == ROLE_BATCH, .dot = true};
     product_turn(p, role == ROLE_N);
     return true;
+}
+
+/* Whether the packed operand can stay in codes. */
+static bool stays_coded(const Product *p) {
+    const Coded *k = p->vec->t->coded;
+    const Expr *sum = p->sum.reduce;
+    if (!k || !p->packed || p->both || p->vec->kind || sum->naxis != 1) return false;
+    const Expr *at = p->vec->a[k->dim];
+    return at->op == E_AXIS && at->axis == sum->raxis[0];
 }
 
 /* Sets up p for vector axis v; false: it cannot. */
@@ -90,8 +107,11 @@ static bool choose_lanes(Contraction *k) {
     if (best < 0) return false;
     k->v = g->axis[best];
     int n = 0;
-    for (int j = 0; j < k->n; j++)
-        if (orient(k, &k->p[j], k->v)) k->p[n++] = k->p[j];
+    for (int j = 0; j < k->n; j++) {
+        if (!orient(k, &k->p[j], k->v)) continue;
+        k->p[j].coded = stays_coded(&k->p[j]) ? k->p[j].vec->t->coded : NULL;
+        k->p[n++] = k->p[j];
+    }
     k->n = n;
     return true;
 }
@@ -113,6 +133,10 @@ static void choose_rows(Contraction *k) {
     }
 }
 
+static bool like_codes(const Coded *a, const Coded *b) {
+    return a && b ? a->bits == b->bits && a->block == b->block : a == b;
+}
+
 /* Sets: products over equal reduction axes run in one loop; not so many that few rows share a
  * vector, and then in each set about as many. */
 static void choose_sets(Contraction *k) {
@@ -129,7 +153,7 @@ static void choose_sets(Contraction *k) {
             int members = 0;
             for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
             if (members == most) continue;
-            if (k->dot[p->set] == p->dot &&
+            if (k->dot[p->set] == p->dot && like_codes(k->coded[p->set], p->coded) &&
                 product_share_axes(k->g->c, p, k->nraxis[p->set], k->raxis[p->set]))
                 break;
         }
@@ -139,6 +163,7 @@ static void choose_sets(Contraction *k) {
             break;
         }
         k->dot[k->nset] = p->dot;
+        k->coded[k->nset] = p->coded;
         k->raxis[k->nset] = reduce_order(k->g->a, p->sum.reduce);
         k->nraxis[k->nset++] = p->sum.reduce->naxis;
     }
@@ -166,13 +191,13 @@ static bool in_loop(const Kernel *g) {
 static void choose_order(Contraction *k) {
     const Kernel *g = k->g;
     bool split = k->v == g->split;
-    int64_t n = axis_size(k->v, -1), grain = 0, floats = 0;
+    int64_t n = axis_size(k->v, -1), grain = 0, bytes = 0;
     if (split && !e_is_int(g->grain, &grain)) grain = 1;
     k->own = split && !k->npanel;
     k->whole = n >= 0 && n % k->vt == 0 && grain % k->vt == 0 && !(split && g->s->op.inner);
     for (int j = 0; j < k->n && !k->whole; j++) k->tails |= !k->p[j].packed || k->p[j].both;
-    for (int i = 0; i < k->npanel; i++) floats += k->panel[i].stride;
-    if (floats * 4 >= TURN * g->p->schedule->device->level[LEVEL_LANE].bytes) {
+    for (int i = 0; i < k->npanel; i++) bytes += panel_bytes(&k->panel[i]);
+    if (bytes >= TURN * g->p->schedule->device->level[LEVEL_LANE].bytes) {
         k->turn_calls = in_loop(g);
         k->turn_blocks = k->m;
     }

@@ -11,6 +11,7 @@
 
 #include "scheduler/kernel/packed.h"
 #include "scheduler/kernel/products.h"
+#include "utask/coded.h"
 
 #define MAX_SETS 4
 #define MAX_HEIGHTS 16
@@ -24,11 +25,15 @@
 typedef struct Panel {
     int set, n;           /* different operands of its products */
     int lead;             /* index of the first product */
-    int64_t tile, stride; /* floats of one tile, of all tiles */
+    int64_t tile, stride; /* elements of one tile, of all tiles */
     Expr *at;             /* which strides the symbol and the outer axes choose */
-    int ahead;            /* floats between what is read and what is fetched; 0: nothing is */
+    int ahead;            /* elements between what is read and what is fetched; 0: nothing is */
     int lines; /* of the next tile, fetched in each step of more than one row; 0: none are */
     const Packed *packed;
+    /* Of codes: [symbol][outer axes][tile][block] scales, and zero points where codes have them;
+     * NULL: these are no codes. */
+    const Packed *scales;
+    int64_t scale_tile; /* floats of one tile of them */
 } Panel;
 
 /* A factor that a unit finds for itself, for the rows of a job at a time, so that no other unit has
@@ -53,6 +58,9 @@ typedef struct Contraction {
     Axis **raxis[MAX_SETS]; /* per set, outermost first */
     int nraxis[MAX_SETS];
     bool dot[MAX_SETS]; /* the set's products are dot products */
+    /* The set's constants are codes of so many bits with one scale for so many steps; NULL: they
+     * are not. */
+    const struct Coded *coded[MAX_SETS];
     bool others;        /* there are reductions that no set computes: the epilogue does */
     Built operand[MAX_PRODUCTS];
     int noperand;
@@ -77,6 +85,10 @@ typedef struct Contraction {
 bool kernel_contraction(Kernel *k, int64_t streamed);
 /* Bytes of constant factors that a run of the program reads. */
 int64_t contraction_streamed(const Program *p);
+
+static inline int64_t panel_bytes(const Panel *q) {
+    return q->stride * (int64_t)dtype_size(q->packed->dtype);
+}
 
 /* ---- contraction_operand.c ------------------------------------------------------------------- */
 /* Sets the operands that the kernel computes, and job. Requires axes and sets. */

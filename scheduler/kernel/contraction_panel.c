@@ -6,7 +6,7 @@
 #include "scheduler/kernel/contraction.h"
 #include "utask/walk.h"
 
-#define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
+#define AHEAD 1024 /* elements between what is read and what is fetched from the outer caches */
 #define SHORT 32   /* steps of a sum that leave no time to fetch anything */
 
 /* What has so many bytes is not expected to be near when it is wanted. */
@@ -15,13 +15,14 @@ static int64_t far_bytes(const Contraction *k) {
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
-static void add_source(const Contraction *k, const Product *p, Packed *q) {
+/* Adds p's operand, at position `rest` of `data`, with these axes of the sum. */
+static void add_source(const Contraction *k, const Product *p, Packed *q, const Const *data,
+                       Expr *rest, int nraxis, Axis **raxis) {
     const Kernel *g = k->g;
     Cx *c = g->c;
     PackSource *s = &q->source[q->nsource++];
-    Expr *rest = p->vec_flat;
     int n = 0;
-    s->data = p->vec->t->data;
+    s->data = data;
     if (p->sym) {
         rest = e_replace(c, rest, p->sym, e_axis(c, p->sym_axis));
         packed_axis(c, q, s, n++, &rest, p->sym_axis);
@@ -34,8 +35,14 @@ static void add_source(const Contraction *k, const Product *p, Packed *q) {
     const int64_t lane = s->stride[n];
     s->stride[n] *= k->vt;
     q->extent[n++] = (q->limit + k->vt - 1) / k->vt;
-    for (int i = 0; i < k->nraxis[p->set]; i++)
-        packed_axis(c, q, s, n++, &rest, k->raxis[p->set][i]);
+    for (int i = 0; i < nraxis; i++) packed_axis(c, q, s, n++, &rest, raxis[i]);
+    if (q->bits) {
+        const int word = 32 / q->bits;
+        s->step = s->stride[n - 1];
+        s->stride[n - 1] *= word;
+        q->steps = axis_size(raxis[nraxis - 1], 0);
+        q->extent[n - 1] = (q->steps + word - 1) / word;
+    }
     s->stride[n] = lane;
     q->extent[n] = k->vt;
     q->nouter = n;
@@ -45,12 +52,39 @@ static void add_source(const Contraction *k, const Product *p, Packed *q) {
 /* a and b read their operands at equal symbols and outer axes. */
 static bool same_panel(const Contraction *k, const Product *a, const Product *b) {
     const Kernel *g = k->g;
-    if (a->set != b->set || a->sym != b->sym) return false;
+    if (a->coded || b->coded) return a->set == b->set && a->vec == b->vec;
+    if (a->set != b->set || a->sym != b->sym ||
+        tensor_values(a->vec->t) != tensor_values(b->vec->t))
+        return false;
     for (int i = 0; i < g->naxis; i++) {
         Axis *x = g->axis[i];
         if (x != k->v && e_uses_axis(a->vec_flat, x) != e_uses_axis(b->vec_flat, x)) return false;
     }
     return true;
+}
+
+/* Adds the scales or zero points t of p's blocks. */
+static void add_blocks(const Contraction *k, const Product *p, Packed *q, Tensor *t, Axis *block) {
+    Cx *c = k->g->c;
+    Expr *at[MAX_RANK];
+    memcpy(at, p->vec->a, sizeof *at * (size_t)p->vec->n);
+    at[p->coded->dim] = e_axis(c, block);
+    add_source(k, p, q, t->data, flat_index_of(c, t, at), 1, &block);
+}
+
+static void pack_scales(Contraction *k, Panel *q) {
+    const Product *p = &k->p[q->lead];
+    const Coded *x = p->coded;
+    Axis *block = axis_new(k->g->c, x->scale->dim[x->dim]);
+    Packed like = {.what = p->vec->t->name,
+                   .ninner = 1,
+                   .line = k->vt,
+                   .limit = axis_size(k->v, 0),
+                   .dtype = DT_F32};
+    add_blocks(k, p, &like, x->scale, block);
+    if (x->zero) add_blocks(k, p, &like, x->zero, block);
+    q->scales = packed_intern(k->g->p, &like);
+    q->scale_tile = like.nsource * k->vt * like.extent[like.tile + 1];
 }
 
 static void pack(Contraction *k, int panel) {
@@ -62,10 +96,19 @@ static void pack(Contraction *k, int panel) {
                    .ninner = 1,
                    .line = k->vt,
                    .limit = axis_size(k->v, 0),
-                   .dtype = DT_F32};
-    for (int j = 0; j < k->n; j++)
-        if (k->p[j].packed && k->p[j].panel == panel && k->p[j].place == like.nsource)
-            add_source(k, &k->p[j], &like); /* others have the same */
+                   .dtype = tensor_values(lead->vec->t)};
+    if (lead->coded) {
+        like.bits = lead->coded->bits;
+        like.dtype = DT_U32;
+        pack_scales(k, q);
+    }
+    for (int j = 0; j < k->n; j++) {
+        const Product *p = &k->p[j];
+        if (!p->packed || p->panel != panel || p->place != like.nsource)
+            continue; /* others have the same */
+        add_source(k, p, &like, p->coded ? p->coded->codes : p->vec->t->data, p->vec_flat,
+                   k->nraxis[p->set], k->raxis[p->set]);
+    }
     q->packed = packed_intern(g->p, &like);
     q->tile = (int64_t)q->n * k->vt;
     for (int i = like.tile + 1; i < like.nouter; i++) q->tile *= like.extent[i];
@@ -89,7 +132,8 @@ static bool add_bytes(void *user, Expr *e) {
     for (int i = 0; i < 2 && product_of(e, &p); i++) {
         const Tensor *t = p.load[i] ? p.load[i]->t : NULL;
         if (!t || t->kind != TK_CONST || !map_add(k->tensors, (uint64_t)t->id + 1)) continue;
-        k->bytes += t->data->count * (int64_t)dtype_size(t->dtype);
+        k->bytes += t->coded ? t->data->count * t->coded->bits / 8
+                             : t->data->count * (int64_t)dtype_size(tensor_values(t));
     }
     return false;
 }
@@ -114,16 +158,16 @@ static void choose_ahead(Contraction *k, int64_t streamed) {
     const Kernel *g = k->g;
     const Schedule *plan = g->p->schedule;
     const int units = g->split == k->v ? plan->units : 1;
-    int64_t floats = 0;
+    int64_t all = 0;
     Way way[COUNT(some) + 1];
     int n = 1, ahead = 0;
     for (int i = 0; i < k->npanel; i++) {
         Panel *q = &k->panel[i];
-        int64_t bytes = q->stride * 4 > streamed ? q->stride * 4 : streamed;
-        floats += q->stride;
+        int64_t own = panel_bytes(q), bytes = own > streamed ? own : streamed;
+        all += own;
         if (bytes / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4) q->ahead = ahead = AHEAD;
     }
-    if (floats * 4 < far_bytes(k)) return;
+    if (all < far_bytes(k)) return;
     double ns = cost_group_ns(g->p, g->s, g->split ? plan->units : 1);
     way[0] = (Way){ahead, ns};
     for (size_t i = 0; i < COUNT(some); i++)
@@ -139,7 +183,8 @@ static void choose_lines(Contraction *k) {
     k->few = axis_size(k->m, 0) > 0 ? 0 : 2 * k->mr;
     for (int i = 0; i < k->npanel; i++) {
         Panel *q = &k->panel[i];
-        int64_t step = (int64_t)q->n * k->vt * 4 / CACHE_LINE; /* lines that a step reads */
+        int64_t line = CACHE_LINE / (int64_t)dtype_size(q->packed->dtype),
+                step = (q->n * k->vt + line - 1) / line; /* lines that a step reads */
         if (q->ahead) q->lines = (int)((step + blocks - 1) / blocks);
     }
 }

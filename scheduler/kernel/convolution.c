@@ -16,7 +16,7 @@ static bool read_packed(const Convolution *k, ConvSum *s) {
     const Kernel *g = k->g;
     Expr *rest;
     int64_t along[MAX_RANK];
-    if (s->vec->t->kind != TK_CONST) return false;
+    if (s->vec->t->kind != TK_CONST || s->vec->t->coded) return false; /* codes stay codes */
     if (!e_strides(g->c, s->vec_flat, g->naxis, g->axis, along, &rest)) return false;
     for (int i = 0; i < g->naxis - 1; i++)
         if (along[i]) return false;
@@ -171,7 +171,7 @@ static const Packed *pack(const Convolution *k, const ConvSum *s) {
                 .line = k->g->lanes,
                 .tile = 0,
                 .limit = k->nlane,
-                .dtype = DT_F32};
+                .dtype = tensor_values(t)};
     PackSource *q = &p.source[0];
     *q = (PackSource){.data = t->data, .base = s->base};
     p.extent[0] = conv_vectors(k);

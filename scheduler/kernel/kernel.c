@@ -148,9 +148,9 @@ static void choose(const KernelChoice *x, Stmt *s) {
         return;
     }
     const bool vectors = k->lanes > 1;
-    if (vectors &&
-        (kernel_attention(k) || kernel_integer(k) || kernel_sparse(k) || kernel_depthwise(k) ||
-         kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
+    if (vectors && (kernel_integer(k) || kernel_attention(k) || kernel_sparse(k) ||
+                    kernel_depthwise(k) || kernel_winograd(k) || kernel_convolution(k) ||
+                    kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
     if (vectors) collapse_sums(k);

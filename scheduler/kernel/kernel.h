@@ -65,10 +65,10 @@ typedef struct Kernel {
         const struct Contraction *contraction;
         const struct Convolution *convolution;
         const struct Winograd *winograd;
-        const struct AttentionKernel *attention;
         const struct SparseKernel *sparse;
         const struct Integer *integer;
         const struct Depthwise *depthwise;
+        const struct AttentionKernel *attention;
         const struct DotsKernel *dots;
         const struct ThreadsKernel *threads;
     };

@@ -4,8 +4,8 @@
 /* All that tells one array from another. */
 static char *key_of(Arena *a, const Packed *p) {
     Sb s = {.a = a};
-    sb_printf(&s, "%d %d %d %lld %d %lld", p->dtype, p->ten_bits, p->winograd, (long long)p->line,
-              p->tile, (long long)p->limit);
+    sb_printf(&s, "%d %d %d %d %lld %d %lld", p->dtype, p->bits, p->ten_bits, p->winograd,
+              (long long)p->line, p->tile, (long long)p->limit);
     sb_printf(&s, " %d %d %d %p %lld %lld %lld", p->form, p->step, p->run,
               p->zero.data ? p->zero.data->data : NULL, (long long)p->zero.base,
               (long long)p->zero.stride[0], (long long)p->zero_is);

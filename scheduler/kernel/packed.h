@@ -14,6 +14,7 @@
 typedef struct PackSource {
     const Const *data;
     int64_t base, stride[PACK_DIMS]; /* of the first element; along each dimension */
+    int64_t step;                    /* to the next code of a word */
 } PackSource;
 
 /* Arrays of 8-bit integers for sums in int32 (integer.h). Their dimensions are vectors, axes of the
@@ -37,7 +38,10 @@ typedef struct Packed {
      * by tile; what lies beyond is zero. -1: there is none. */
     int tile;
     int64_t limit;
-    DType dtype;   /* of the elements: float32, 16 bits, or as the form has it */
+    DType dtype; /* of the elements: float32, 16 bits, words of codes, or as the form has it */
+    int bits;    /* of a code; a word of 32 has those of neighbours along the last outer dimension,
+                    from the low bits on; 0: no codes */
+    int64_t steps; /* codes along it */
     bool ten_bits; /* float32, rounded as matrix units take it */
     bool winograd; /* instead of a window of 3 x 3 elements, by the first two outer dimensions, the
                       4 x 4 that F(2 x 2, 3 x 3) makes of it */

@@ -18,7 +18,8 @@ typedef struct Product {
     Expr *sym;         /* packed: a uniform symbol that its position depends on, or NULL */
     Axis *sym_axis;    /* stands for it */
     bool dot; /* both are contiguous along the only reduction axis; vec moves along v in steps */
-    int set, slot;    /* slot: index of its scratch tile */
+    const struct Coded *coded; /* packed: its codes are (utask/coded.h); NULL: its numbers are */
+    int set, slot;             /* slot: index of its scratch tile */
     int panel, place; /* packed: where its vectors are */
 } Product;
 

@@ -408,5 +408,6 @@ void pass_schedule(Program *p) {
         }
     } else
         k->estimate_ns = schedule_for(&x, units);
+    k->speedup = k->estimate_ns < alone ? alone / k->estimate_ns : 1;
     if (decide(p, X_TEAM, &all, alone, k->estimate_ns)) k->team = k->units;
 }

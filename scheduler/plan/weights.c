@@ -4,6 +4,7 @@
  * hang on, what a loop begins with in front of its body. Of a group: what it has packed, then what
  * its function reads as it is, where loops leave out what does not depend on them. */
 #include "scheduler/plan/weights.h"
+#include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
@@ -16,6 +17,7 @@
 
 typedef struct Walk {
     Cx *c;
+    bool words; /* packed constants are read as words of 32 bits, whatever is in them */
     Weights *w;
     const Kernel *k; /* whose expressions are read; NULL: uniform ones */
     Map *seen;       /* expressions */
@@ -44,11 +46,12 @@ static void add_tensor(Walk *k, const Tensor *t) {
 }
 
 static void add_packed(Walk *k, const Packed *p) {
-    add(k, p,
-        (WeightArray){.what = p->what,
-                      .packed = p,
-                      .dtype = DT_F32,
-                      .count = p->count * (int64_t)dtype_size(p->dtype) / 4});
+    WeightArray x = {.what = p->what, .packed = p, .dtype = p->dtype, .count = p->count};
+    if (k->words) {
+        x.dtype = DT_F32;
+        x.count = p->count * (int64_t)dtype_size(p->dtype) / 4;
+    }
+    add(k, p, x);
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
@@ -104,7 +107,10 @@ static void read_sum(Walk *k, const Expr *sum, Expr *vec, Expr *sca) {
 }
 
 static void contraction(Walk *k, const Contraction *x) {
-    for (int i = 0; i < x->npanel; i++) add_packed(k, x->panel[i].packed);
+    for (int i = 0; i < x->npanel; i++) {
+        add_packed(k, x->panel[i].packed);
+        if (x->panel[i].scales) add_packed(k, x->panel[i].scales);
+    }
     for (int j = 0; j < x->n; j++)
         read_sum(k, x->p[j].sum.reduce, x->p[j].packed ? NULL : x->p[j].vec, x->p[j].sca);
 }
@@ -227,7 +233,9 @@ void pass_weights(Program *p) {
     Arena *a = p->cx->a;
     p->weights = NEW(a, Weights);
     p->weights->number = map_new(a);
-    Walk k = {.c = p->cx, .w = p->weights};
+    Walk k = {.c = p->cx,
+              .words = device_is_gpu(p->schedule->device),
+              .w = p->weights};
     walk(&k, p->top);
     for (int i = 0; i < p->nout; i++) {
         read_uniform(&k, p->out[i].has);

@@ -16,6 +16,7 @@
 #define CHEAP_LOADS 3 /* … with that many loads … */
 #define CHEAP_CHAIN 4 /* … and in values that are made of each other … */
 #define CHEAP_MAX 12  /* … and the most of it that may be */
+#define OPENING 4     /* arithmetic of a value that opens a code */
 
 typedef VEC(Tensor *) TensorVec;
 
@@ -251,8 +252,15 @@ static double operand_ns(void *user, double unknown) {
     return times * ns + o->loads * ns / plan->units;
 }
 
+/* A load of 16-bit floats as float32. */
+static bool is_widened(const Expr *e) {
+    return e->op == E_CAST && e->dtype == DT_F32 && e->a[0]->op == E_LOAD && !e->a[0]->kind &&
+           (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16);
+}
+
 /* Whether the products with t compute it for themselves, rows by rows: what is read through an
- * index, so that it is not copied first, and sums and the like of such. */
+ * index, so that it is not copied first, and sums and the like of such; what is only widened. */
+
 static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
     OperandWays o = {.f = f, .t = t, .k = k, .inner = s->inner > 0, .loads = s->own};
@@ -263,7 +271,7 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
         s->conditional || s->in_index || s->repeated)
         return false;
     e_each_load(f->c, t->body, indirect_load, &indirect);
-    if (!indirect.found) return false;
+    if (!indirect.found && !is_widened(t->body)) return false;
     for (int i = 0; i < u->n; i++) { /* those over one domain become one group */
         int j = 0;
         while (j < i && !(u->p[j]->seq == u->p[i]->seq && same_dims(u->p[j], u->p[i]))) j++;
@@ -272,6 +280,19 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
     double shared = cost_over_sizes(operand_ns, &o);
     o.built = true;
     return decide(f->p, X_OPERAND, f->of[t->id].stmt, shared, cost_over_sizes(operand_ns, &o));
+}
+
+static void widest_load(void *user, Expr *e) {
+    size_t *bytes = user;
+    if (e->flags & EF_AXIS && dtype_size(e->t->dtype) > *bytes) *bytes = dtype_size(e->t->dtype);
+}
+
+/* Whether t opens codes: what is read again is less than what would be stored. */
+static bool opens_codes(const Fuse *f, const Tensor *t, const Cost *k) {
+    size_t bytes = 0;
+    e_each_load(f->c, t->body, widest_load, &bytes);
+    return bytes == 1 && dtype_size(t->dtype) >= 4 && !k->reduce && !k->select && !k->index &&
+           k->arith <= OPENING;
 }
 
 /* ---- sums over windows ----------------------------------------------------------------------- */
@@ -357,7 +378,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     if (e_at_most(c, s.evals, have)) return true;
     if (s.in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
-    int again = k.arith + k.index;
+    int again = opens_codes(f, t, &k) ? 0 : k.arith + k.index;
     f->along = 0;
     e_each_load(c, t->body, load_along, f);
     bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&

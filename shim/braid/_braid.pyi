@@ -21,7 +21,7 @@ class CancelledError(Error): ...
 def load(path: str, *, data: bytes | None = None, output: str | None = None, target: str | None = None, threads: int = 0,
          cpu: str | None = None, scan: tuple[tuple[str, int], ...] = (), carry: tuple[tuple[str, str], ...] = (),
          tune: bool = False, tune_inputs: tuple[tuple[str, Any], ...] = (), tune_seconds: int = 0,
-         schedule: str | None = None, shapes: tuple[tuple[str, tuple[int, ...]], ...] = (),
+         schedule: str | None = None, weights: str | None = None, shapes: tuple[tuple[str, tuple[int, ...]], ...] = (),
          ignore_dim_names: bool = False, torch_name: str | None = None, profile: bool = False, cc: str | None = None,
          cache: bool = True, cache_dir: str | None = None,
          progress: Callable[[str, float], Any] | None = None) -> Model: ...

@@ -15,7 +15,7 @@ from ._library import Library
 def compile(model: Any, *, output: str | os.PathLike | None = None, target: str = "cpu", threads: int | None = None,
             cpu: str | None = None, scan: Any = None, carry: Any = None, tune: bool = False,
             tune_inputs: Mapping[str, Any] | None = None, tune_seconds: int | None = None, schedule: str | None = None,
-            shapes: Mapping[str, Sequence[int | None]] | None = None, ignore_dim_names: bool = False,
+            weights: str | None = None, shapes: Mapping[str, Sequence[int | None]] | None = None, ignore_dim_names: bool = False,
             torch_name: str | None = None, profile: bool = False, cc: str | None = None, cache: bool = True,
             cache_dir: str | os.PathLike | None = None,
             progress: Callable[[str, float], Any] | bool | None = None, example_args: tuple | None = None,
@@ -34,6 +34,8 @@ def compile(model: Any, *, output: str | os.PathLike | None = None, target: str 
     tune: measure other ways while compiling, with tune_inputs ({name: array}; others are random), for at most
         tune_seconds (None: 60).
     schedule: forced choices, "NAME=on,NAME=off,NAME=VALUE".
+    weights: "f16", "bf16" or "int8": float32 weights may be stored so where a run is faster for it; results differ by
+        that rounding (None: they stay float32).
     shapes: of inputs whose rank is not declared: {name: (2, None)}, None for any size.
     ignore_dim_names: sizes with one name may differ.
     torch_name: "NAMESPACE::NAME": the library is also this operator of PyTorch.
@@ -56,7 +58,7 @@ def compile(model: Any, *, output: str | os.PathLike | None = None, target: str 
     options = dict(
         data=data, output=output, target=target, threads=0 if threads is None else threads, cpu=cpu, scan=_scans(scan), carry=_pairs(carry),
         tune=tune, tune_inputs=_tune_inputs(tune_inputs),
-        tune_seconds=0 if tune_seconds is None else tune_seconds, schedule=schedule,
+        tune_seconds=0 if tune_seconds is None else tune_seconds, schedule=schedule, weights=weights,
         shapes=_shapes(shapes), ignore_dim_names=ignore_dim_names, torch_name=torch_name, profile=profile,
         cc=_compiler(target, cc), cache=cache, cache_dir=None if cache_dir is None else _path(cache_dir))
     return _load(path, output, options, progress)

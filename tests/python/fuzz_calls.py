@@ -190,7 +190,7 @@ def a_compilation(r):
     options = {"target": "interp", "progress": False}
     for _ in range(r.randrange(3)):
         name = r.choice(["target", "threads", "cpu", "scan", "carry", "shapes", "schedule", "cc", "cache", "cache_dir", "progress",
-                         "tune_inputs", "tune_seconds", "ignore_dim_names", "torch_name", "example_args", "z"])
+                         "tune_inputs", "tune_seconds", "ignore_dim_names", "weights", "torch_name", "example_args", "z"])
         options[name] = r.choice([thing(r), "x", {"x": "y"}, {"x": 0}, [("x", 0)], {"x": (2,)}, {"state": "stateN"}, 1])
     if not isinstance(options["target"], str) or options["target"] != "interp":
         options.update(cc="/bin/false", cache=False)

@@ -122,19 +122,25 @@ static void panel_pointers(Group *g, const Contraction *k, const char *back) {
     Fn *f = &g->f;
     for (int i = 0; i < k->npanel; i++) {
         const Panel *q = &k->panel[i];
-        const char *weights = group_weights(g, emit_packed(g->em, q->packed));
-        fn_line(f, "const float *const w%d = %s + (%s) * %lld + tile * %lld;", i, weights,
-                fn_expr(f, q->at), (long long)q->stride, (long long)q->tile);
+        const char *weights = group_packed(g, q->packed);
+        fn_line(f, "const %s *const w%d = %s + (%s) * %lld + tile * %lld;",
+                c_store(q->packed->dtype), i, weights, fn_expr(f, q->at), (long long)q->stride,
+                (long long)q->tile);
+        if (!q->scales) continue;
+        fn_line(f, "const float *const q%d = %s + ((%s) * %lld + tile) * %lld;", i,
+                group_packed(g, q->scales), fn_expr(f, q->at), (long long)(q->stride / q->tile),
+                (long long)q->scale_tile);
     }
     for (int i = 0; i < k->npanel; i++) {
         long long tile = k->panel[i].tile;
+        const char *type = c_store(k->panel[i].packed->dtype);
         if (!k->panel[i].lines) continue;
         if (back)
-            fn_line(f, "const float *next%d = w%d + ((%s) ? -%lldLL : %lldLL);", i, i, back, tile,
-                    tile);
+            fn_line(f, "const %s *next%d = w%d + ((%s) ? -%lldLL : %lldLL);", type, i, i, back,
+                    tile, tile);
         else
-            fn_line(f, "const float *next%d = w%d + %lld;", i, i, tile);
-        fn_line(f, "const float *const last%d = next%d + %lld;", i, i, tile);
+            fn_line(f, "const %s *next%d = w%d + %lld;", type, i, i, tile);
+        fn_line(f, "const %s *const last%d = next%d + %lld;", type, i, i, tile);
     }
 }
 
@@ -164,7 +170,7 @@ static void fetch_begin(Group *g, const Contraction *k) {
     for (int i = 0; i < k->npanel; i++)
         if (k->panel[i].lines)
             fn_line(f, "const int64_t by%d = next%d < last%d%s ? %d : 0;", i, i, i, few,
-                    CACHE_LINE / 4);
+                    CACHE_LINE / (int)dtype_size(k->panel[i].packed->dtype));
 }
 
 static void fetch_end(Group *g, const Contraction *k) {

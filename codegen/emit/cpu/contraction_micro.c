@@ -83,10 +83,15 @@ static void parameters(Micro *u) {
     }
     for (int i = 0, n = 0; i < k->npanel; i++) {
         if (k->panel[i].set != u->set) continue;
-        sb_printf(p, ", const float *restrict w%d", n);
+        const char *type = c_store(k->panel[i].packed->dtype);
+        sb_printf(p, ", const %s *restrict w%d", type, n);
         sb_printf(a, ", w%d", i);
+        if (k->panel[i].scales) {
+            sb_printf(p, ", const float *restrict q%d", n);
+            sb_printf(a, ", q%d", i);
+        }
         if (u->rows > 1 && k->panel[i].lines) {
-            sb_printf(p, ", const float *restrict f%d, int64_t by%d", n, n);
+            sb_printf(p, ", const %s *restrict f%d, int64_t by%d", type, n, n);
             sb_printf(a, ", next%d, by%d", i, i);
         }
         u->panel_of[i] = n++;
@@ -111,13 +116,27 @@ static void parameters(Micro *u) {
     }
 }
 
-/* Loads vector v of the tile from `at`; `ends`: memory ends with the domain. */
-static void load_vector(Micro *u, int in, const char *name, const char *at, int v, bool ends) {
-    if (u->tail && ends)
+/* Loads vector v of the tile from `at`, which ends with the domain. */
+static void load_vector(Micro *u, int in, const char *name, const char *at, int v) {
+    if (u->tail)
         sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadn(%s, lanes - %d);\n", in, "", name, at,
                   v * u->g->k->lanes);
     else
         sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadv(%s);\n", in, "", name, at);
+}
+
+/* Opens codes number i of the words. */
+static void open_codes(Micro *u, int in, int i) {
+    const Contraction *k = u->k;
+    for (int j = 0; j < u->nq; j++) {
+        const Coded *x = u->q[j]->coded;
+        const char *how = x->codes->dtype == DT_I8 ? "_signed" : x->bits == 4 && !x->zero ? "4" : "";
+        for (int v = 0; v < k->nv; v++)
+            sb_printf(&u->body, "%*sconst bk_vf v%d_%d = bk_open%s(u%d_%d, %d%s, z%d%s);\n", in, "",
+                      j, v, how, j, v, i * x->bits,
+                      *how ? "" : arena_printf(u->g->em->a, ", %d", x->bits), j,
+                      x->zero ? arena_printf(u->g->em->a, "_%d", v) : "");
+    }
 }
 
 static void vectors(Micro *u, int in) {
@@ -128,10 +147,13 @@ static void vectors(Micro *u, int in) {
         const Product *q = u->q[j];
         const char *off = q->packed ? "" : along(u, q->vec_flat);
         for (int v = 0; v < k->nv; v++) {
-            const char *at = q->packed ? arena_printf(a, "w%d + %d", u->panel_of[q->panel],
-                                                      (q->place * k->nv + v) * vec)
-                                       : arena_printf(a, "b%d%s + %d", j, off, v * vec);
-            load_vector(u, in, arena_printf(a, "v%d_%d", j, v), at, v, !q->packed);
+            const char *name = arena_printf(a, "v%d_%d", j, v);
+            if (q->packed)
+                sb_printf(&u->body, "%*sconst bk_vf %s = %s(w%d + %d);\n", in, "", name,
+                          packed_load(k->panel[q->panel].packed), u->panel_of[q->panel],
+                          (q->place * k->nv + v) * vec);
+            else
+                load_vector(u, in, name, arena_printf(a, "b%d%s + %d", j, off, v * vec), v);
         }
     }
 }
@@ -144,9 +166,9 @@ static void panels(Micro *u, int in) {
         const Panel *q = &k->panel[i];
         const int n = u->panel_of[i];
         if (q->set != u->set) continue;
-        for (int v = 0; u->rows == 1 && q->ahead && v < q->n * k->nv; v++)
-            sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", n,
-                      q->ahead + v * u->g->k->lanes);
+        const int line = CACHE_LINE / (int)dtype_size(q->packed->dtype);
+        for (int at = 0; u->rows == 1 && q->ahead && at < q->n * k->vt; at += line)
+            sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", n, q->ahead + at);
         for (int line = 0; u->rows > 1 && line < q->lines; line++)
             sb_printf(b, "%*s__builtin_prefetch(f%d, 0, 2);\n%*sf%d += by%d;\n", in, "", n, in, "",
                       n, n);
@@ -163,7 +185,8 @@ static void multiply(Micro *u, int in, int s, int m, const char *at) {
     sb_printf(b, "%*sconst float x%d_%d = %s(a%d%s[0%s]);\n", in, "", s, m, convert, s, row, at);
     for (int j = 0; j < u->nq; j++)
         for (int v = 0; v < u->k->nv && u->sca_of[j] == s; v++)
-            sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);
+            sb_printf(b, "%*s%s%d_%d_%d += v%d_%d * x%d_%d;\n", in, "",
+                      u->k->coded[u->set] ? "s" : "c", j, m, v, j, v, s, m);
 }
 
 /* The same for an operand that moves along the lanes. */
@@ -171,7 +194,7 @@ static void multiply_both(Micro *u, int in, int s, int m, const char *at) {
     Arena *a = u->g->em->a;
     for (int v = 0; v < u->k->nv; v++) {
         const char *x = arena_printf(a, "x%d_%d_%d", s, m, v);
-        load_vector(u, in, x, arena_printf(a, "a%d%s + %d", s, at, v * u->g->k->lanes), v, true);
+        load_vector(u, in, x, arena_printf(a, "a%d%s + %d", s, at, v * u->g->k->lanes), v);
         for (int j = 0; j < u->nq; j++)
             if (u->sca_of[j] == s)
                 sb_printf(&u->body, "%*sc%d_%d_%d += v%d_%d * %s;\n", in, "", j, m, v, j, v, x);
@@ -194,6 +217,85 @@ static void rows(Micro *u, int in) {
     }
 }
 
+static void declare_sums(Micro *u, int in, const char *name) {
+    for (int j = 0; j < u->nq; j++)
+        for (int m = 0; m < u->rows; m++) {
+            sb_printf(&u->body, "%*sbk_vf", in, "");
+            for (int v = 0; v < u->k->nv; v++)
+                sb_printf(&u->body, "%s %s%d_%d_%d = {0}", v ? "," : "", name, j, m, v);
+            sb_puts(&u->body, ";\n");
+        }
+}
+
+/* What is taken from the opened codes of a block: zero points, or the middle of all codes. */
+static void zeros(Micro *u, int in, bool each) {
+    const Contraction *k = u->k;
+    for (int j = 0; j < u->nq; j++) {
+        const Coded *x = u->q[j]->coded;
+        if ((x->zero != NULL) != each) continue;
+        if (!each)
+            sb_printf(&u->body, "%*sconst bk_vf z%d = bk_middle%s(%.1ff);\n", in, "", j,
+                      x->bits == 4 ? "4" : "", (double)x->middle);
+        for (int v = 0; v < k->nv && each; v++)
+            sb_printf(&u->body, "%*sconst bk_vf z%d_%d = bk_loadv(q%d + %d);\n", in, "", j, v,
+                      u->panel_of[u->q[j]->panel], k->vt + v * u->g->k->lanes);
+    }
+}
+
+/* The steps of a word of codes, of which it has n. */
+static void coded_word(Micro *u, int in, int n) {
+    const Contraction *k = u->k;
+    Sb *b = &u->body;
+    for (int j = 0; j < u->nq; j++)
+        for (int v = 0; v < k->nv; v++)
+            sb_printf(b, "%*sconst bk_vu u%d_%d = bk_loadu(w%d + %d);\n", in, "", j, v,
+                      u->panel_of[u->q[j]->panel], v * u->g->k->lanes);
+    panels(u, in);
+    for (int i = 0; i < n; i++) {
+        sb_printf(b, "%*s{\n%*sconst int64_t r0 = step + %d;\n", in, "", in + 4, "", i);
+        open_codes(u, in + 4, i);
+        rows(u, in + 4);
+        sb_printf(b, "%*s}\n", in, "");
+    }
+}
+
+/* The loop over blocks of codes: of each, sums without the scale, by which they are multiplied at
+ * its end. */
+static void coded_loop(Micro *u) {
+    const Contraction *k = u->k;
+    const Coded *x = k->coded[u->set];
+    Sb *b = &u->body;
+    const int word = 32 / x->bits, rest = (int)(x->block % word);
+    const long long block = x->block, whole = block - rest;
+    zeros(u, 4, false);
+    sb_printf(b, "    for (int64_t block = 0; block < %s; block += %lld) {\n",
+              micro_value(u, k->raxis[u->set][0]->extent), block);
+    declare_sums(u, 8, "s");
+    zeros(u, 8, true);
+    if (whole) {
+        sb_printf(b, "        for (int64_t step = block; step < block + %lld; step += %d) {\n",
+                  whole, word);
+        coded_word(u, 12, word);
+        sb_puts(b, "        }\n");
+    }
+    if (rest) {
+        sb_printf(b, "        const int64_t step = block + %lld;\n", whole);
+        coded_word(u, 8, rest);
+    }
+    for (int j = 0; j < u->nq; j++)
+        for (int v = 0; v < k->nv; v++) {
+            sb_printf(b, "        const bk_vf q%d_%d = bk_loadv(q%d + %d);\n", j, v,
+                      u->panel_of[u->q[j]->panel], v * u->g->k->lanes);
+            for (int m = 0; m < u->rows; m++)
+                sb_printf(b, "        c%d_%d_%d += s%d_%d_%d * q%d_%d;\n", j, m, v, j, m, v, j, v);
+        }
+    for (int i = 0; i < k->npanel; i++)
+        if (k->panel[i].set == u->set)
+            sb_printf(b, "        q%d += %d;\n", u->panel_of[i],
+                      k->panel[i].scales->nsource * k->vt);
+    sb_puts(b, "    }\n");
+}
+
 void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) {
     Micro u = micro_new(g, k, set);
     Sb *b = &u.body;
@@ -202,23 +304,20 @@ void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) 
     u.tail = tail;
     parameters(&u);
     sb_puts(b, "    BK_CONTRACT\n");
-    for (int j = 0; j < u.nq; j++)
-        for (int m = 0; m < height; m++) {
-            sb_puts(b, "    bk_vf");
-            for (int v = 0; v < k->nv; v++)
-                sb_printf(b, "%s c%d_%d_%d = {0}", v ? "," : "", j, m, v);
-            sb_puts(b, ";\n");
-        }
+    declare_sums(&u, 4, "c");
     for (int s = 0; s < u.nsca; s++)
         for (int m = 0; m < height && in_place(&u, u.sca[s]); m++)
             sb_printf(b, "    const float *const a%d_%d = a%d[%d];\n", s, m, s, m);
-    for (int i = 0; i < nr; i++)
+    if (k->coded[set]) coded_loop(&u);
+    for (int i = 0; i < nr && !k->coded[set]; i++)
         sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i,
                   micro_value(&u, k->raxis[set][i]->extent), i);
-    vectors(&u, in);
-    panels(&u, in);
-    rows(&u, in);
-    for (int i = nr - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
+    if (!k->coded[set]) {
+        vectors(&u, in);
+        panels(&u, in);
+        rows(&u, in);
+    }
+    for (int i = nr - 1; i >= 0 && !k->coded[set]; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
     for (int j = 0; j < u.nq; j++)
         for (int m = 0; m < height; m++)
             for (int v = 0; v < k->nv; v++)

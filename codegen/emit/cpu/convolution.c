@@ -24,8 +24,9 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
     bool literal = rows > 6;
     Micro u = micro_new(g, NULL, 0);
     Sb *b = &u.body;
-    sb_puts(&u.params,
-            "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
+    sb_printf(&u.params,
+              "float *restrict g, const %s *restrict b, const float *restrict a, int64_t bs",
+              c_store(w->packed->dtype));
     sb_printf(&u.args, "%s, %s, %s, %lld", out, in, w->at, (long long)w->stream);
     const char *row = rows > 1 ? value(&u, w->row, literal) : "0";
     sb_puts(b, "    BK_CONTRACT\n    bk_vf");
@@ -56,7 +57,8 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
     }
     int pad = 4 + 4 * w->levels;
     for (int v = 0; v < nv; v++)
-        sb_printf(b, "%*sconst bk_vf w%d = bk_loadv(b + %d * bs);\n", pad, "", v, v);
+        sb_printf(b, "%*sconst bk_vf w%d = %s(b + %d * bs);\n", pad, "", v,
+                  packed_load(w->packed), v);
     sb_printf(b, "%*sb += %d;\n", pad, "", vec);
     for (int m = 0; m < rows; m++) {
         sb_printf(b, "%*sconst float x%d = a[0%s", pad, "", m, off);
@@ -74,7 +76,8 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
 /* The walk of a sum's micro-kernel. v, m and the reduction axes up to s->cut are bound. */
 static ConvWalk walk_of(Group *g, const Convolution *k, const ConvSum *s) {
     Cx *c = g->em->c;
-    ConvWalk w = {.levels = s->n - s->cut,
+    ConvWalk w = {.packed = s->packed,
+                  .levels = s->n - s->cut,
                   .partial = k->kept,
                   .row = e_coef(c, s->sca_flat, k->m),
                   .stream = s->length * g->k->lanes};
@@ -203,7 +206,8 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
     const Scope out = fn_here(f);
     const int vec = g->k->lanes;
     int64_t inner = 1;
-    fn_line(f, "const float *part = w%d;", i);
+    const char *type = c_store(s->packed->dtype);
+    fn_line(f, "const %s *part = w%d;", type, i);
     fn_line(f, "int more = 0;");
     for (int d = 0; d <= s->cut; d++) {
         const char *q = arena_printf(g->em->a, "q%d", d);
@@ -216,7 +220,7 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
             s->cut, (long long)s->chunk);
     fn_line(f, "const bool done = part + count * %lld == w%d + %lld;", (long long)(inner * vec), i,
             (long long)(s->length * vec));
-    fn_line(f, "const float *next = done ? w%d + %lld : part + count * %lld;", i,
+    fn_line(f, "const %s *next = done ? w%d + %lld : part + count * %lld;", type, i,
             (long long)(k->nv * s->length * vec), (long long)(inner * vec));
     fn_line(f, "const int64_t share = count * %lld / tiles + 1;", (long long)inner);
     positions(g, k, i, i + 1, false);
@@ -250,7 +254,7 @@ void group_convolution(Group *g) {
     for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k->n; i++) {
-        weights[i] = group_weights(g, emit_packed(em, k->s[i].packed));
+        weights[i] = group_packed(g, k->s[i].packed);
         fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
                 (long long)((k->kept ? k->block : k->rows) * k->vt));
     }
@@ -264,7 +268,8 @@ void group_convolution(Group *g) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
     if (k->nlane <= k->vt && k->v != g->k->split) fn_line(f, "(void)lanes;");
     for (int i = 0; i < k->n; i++)
-        fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i, weights[i], g->k->lanes,
+        fn_line(f, "const %s *const w%d = %s + v0 / %d * %lld;",
+                c_store(k->s[i].packed->dtype), i, weights[i], g->k->lanes,
                 (long long)(k->s[i].length * g->k->lanes));
     if (k->kept) {
         fn_line(f, "int64_t at;");

@@ -281,7 +281,7 @@ void group_depthwise(Group *g) {
     if (k->nlane <= k->vt && k->v != g->k->split) fn_line(f, "(void)lanes;");
     for (int i = 0; i < w->n; i++)
         fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i,
-                group_weights(g, emit_packed(g->em, w->packed[i])), g->k->lanes,
+                group_packed(g, w->packed[i]), g->k->lanes,
                 (long long)(w->s[i].length * g->k->lanes));
     positions(g);
     fn_close(f, out);

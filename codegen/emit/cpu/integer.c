@@ -351,15 +351,16 @@ void group_integer(Group *g) {
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k->n; i++) {
         const IntegerSum *s = &k->s[i];
+        const char *column = fn_expr(f, s->column);
         fn_line(f, "int32_t g%d[%d] __attribute__((aligned(64)));", i, k->rows * k->vt);
-        fn_line(f, "const int8_t *const all%d = (const int8_t *)%s;", i,
-                group_weights(g, emit_packed(em, s->packed)));
+        fn_line(f, "const int8_t *const all%d = (const int8_t *)%s + (%s) / %d * %lld;", i,
+                group_packed(g, s->packed), column, g->k->lanes, (long long)s->stream);
         if (!s->channels || s->x_zero)
-            fn_line(f, "const uint32_t *const sums%d = (const uint32_t *)%s;", i,
-                    group_weights(g, emit_packed(em, s->sums)));
+            fn_line(f, "const uint32_t *const sums%d = (const uint32_t *)%s + (%s);", i,
+                    group_packed(g, s->sums), column);
         if (s->zeros)
-            fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s;", i,
-                    group_weights(g, emit_packed(em, s->zeros)));
+            fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s + (%s);", i,
+                    group_packed(g, s->zeros), column);
     }
     for (int i = 0; i < g->k->n; i++)
         if (k->across >> i & 1)

@@ -2,7 +2,7 @@
 #include "codegen/emit/emit_tree.h"
 
 static const char *const preludes[] = {"cpu/ctx.inc", "c.inc",    "cpu/prelude.inc", "arena.inc",
-                                       "scalar.inc",  "draw.inc", "math.inc",        NULL};
+                                       "scalar.inc",  "cpu/narrow.inc", "draw.inc", "math.inc", NULL};
 static const char *const entry[] = {"seed.inc",          "memory.inc",    "fault.inc", "entry.inc",
                                     "cpu/processor.inc", "cpu/entry.inc", NULL};
 
@@ -15,17 +15,20 @@ const Target cpu_target = {
     .kernel = "BK_KERNEL void",
     .inside = "static __attribute__((noinline))",
     .main = "static int",
-    .group = {[KERNEL_LOOPS] = group_loops,
-              [KERNEL_LANES] = group_lanes,
-              [KERNEL_SLIDING] = group_sliding,
-              [KERNEL_TRANSPOSE] = group_transpose,
-              [KERNEL_CONTRACTION] = group_contraction,
-              [KERNEL_CONVOLUTION] = group_convolution,
-              [KERNEL_WINOGRAD] = group_winograd,
-              [KERNEL_ATTENTION] = group_attention,
-              [KERNEL_SPARSE] = group_sparse,
-              [KERNEL_INTEGER] = group_integer,
-              [KERNEL_DEPTHWISE] = group_depthwise},
+    .group =
+        {
+            [KERNEL_LOOPS] = group_loops,
+            [KERNEL_LANES] = group_lanes,
+            [KERNEL_SLIDING] = group_sliding,
+            [KERNEL_TRANSPOSE] = group_transpose,
+            [KERNEL_CONTRACTION] = group_contraction,
+            [KERNEL_CONVOLUTION] = group_convolution,
+            [KERNEL_WINOGRAD] = group_winograd,
+            [KERNEL_SPARSE] = group_sparse,
+            [KERNEL_INTEGER] = group_integer,
+            [KERNEL_DEPTHWISE] = group_depthwise,
+            [KERNEL_ATTENTION] = group_attention,
+        },
     .recursion = emit_functions,
     .program = put_program,
 };

@@ -14,7 +14,8 @@ static void products(Group *g, int rows, const void *user) {
     const Convolution *k = &w->k;
     Emit *em = g->em;
     Cx *c = em->c;
-    ConvWalk walk = {.levels = 1,
+    ConvWalk walk = {.packed = w->k.s[0].packed,
+                     .levels = 1,
                      .partial = w->far,
                      .count = {e_int(c, w->channels)},
                      .stride = {e_int(c, 1)},
@@ -145,7 +146,7 @@ void group_winograd(Group *g) {
             fn_expr(f, e_subst(c, s->sca_flat, 5, zeroed, zeros, NULL, NULL)));
     fn_line(f, "const int64_t across = (%s - %s + 1) / 2, all_tiles = (%s - %s + 1) / 2 * across;",
             r[1][1], r[1][0], r[0][1], r[0][0]);
-    fn_line(f, "const float *const weights = %s;", group_weights(g, emit_packed(em, s->packed)));
+    fn_line(f, "const float *const weights = %s;", group_packed(g, s->packed));
     const char *steps =
         arena_printf(em->a, "%s + 1, %s + 1, %s, %s, %lld", fn_expr(f, k->b->extent),
                      fn_expr(f, k->m->extent), fn_expr(f, e_coef(c, s->sca_flat, k->b)),
