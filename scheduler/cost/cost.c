@@ -2,6 +2,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "utask/coded.h"
+#include "utask/product.h"
 #include "utask/softmax_sum.h"
 
 #include <math.h>
