@@ -78,6 +78,46 @@ static Expr *base_load(Cx *c, const Expr *load) {
     return e_load(c, t, idx);
 }
 
+/* Puts t on the list of what is substituted; false: it is full. */
+static bool add_chain(OnePass *u, Tensor *t) {
+    for (int i = 0; i < u->n; i++)
+        if (u->chain[i] == t) return true;
+    if (u->n == CHAIN_MAX) return !(u->failed = true);
+    u->chain[u->n++] = t;
+    return true;
+}
+
+/* What load is, if it is of an element that is scaled only for this one use; then *scale is
+ * multiplied by the factor. */
+static Expr *unscaled(OnePass *u, Expr *load, Expr **scale) {
+    Tensor *t = load->op == E_LOAD ? tensor_root(load->t) : NULL;
+    if (!t || t->kind != TK_TE || !t->body || t->owned || t->ret || t->rank < 0 ||
+        t->seq != u->seq || u->uses[t->id] != 1 || t->body->op != E_MUL || t->dtype != DT_F32)
+        return load;
+    const Stmt *s = tensor_group(t);
+    const int pure = t->body->a[0]->pure ? 0 : 1;
+    if (!s || s->op.n != 1 || !t->body->a[pure]->pure || t->body->a[!pure]->op != E_LOAD)
+        return load;
+    if (load->t != t || load->kind) load = base_load(u->c, load);
+    if (load->op != E_LOAD || !add_chain(u, t)) return load;
+    *scale = e_mul(u->c, *scale, t->body->a[pure]);
+    return e_subst(u->c, t->body->a[!pure], t->rank, t->axis, load->a, NULL, NULL);
+}
+
+/* The body of scores, with the scales of the factors of their product behind it: exporters scale
+ * queries and keys by the square root each. */
+static Expr *score_body(OnePass *u, Tensor *t) {
+    Cx *c = u->c;
+    SumProduct p;
+    Expr *e = find_reduction(map_new(c->a), t->body, false, has_product, NULL);
+    if (!e || !product_of(e, &p)) return e ? t->body : NULL;
+    Expr *scale = e_num(c, DT_F32, 1);
+    Expr *a = unscaled(u, p.factor[0], &scale), *b = unscaled(u, p.factor[1], &scale);
+    if (a == p.factor[0] && b == p.factor[1]) return t->body;
+    Expr *sum = e_reduce(c, R_SUM, e->naxis, e->raxis, e_mul(c, a, b));
+    return e_replace(c, t->body, e, e_mul(c, sum, scale));
+}
+
 static Expr *substitute(void *user, Expr *load) {
     OnePass *u = user;
     Tensor *t = tensor_root(load->t);
@@ -86,16 +126,10 @@ static Expr *substitute(void *user, Expr *load) {
         load = base_load(u->c, load);
         if (load->op != E_LOAD) return load;
     }
-    int i = 0;
-    while (i < u->n && u->chain[i] != t) i++;
-    if (i == CHAIN_MAX) {
-        u->failed = true;
-        return NULL;
-    }
-    if (i == u->n) u->chain[u->n++] = t;
-    Expr *body = e_subst(u->c, t->body, t->rank, t->axis, load->a, NULL, NULL);
-    const bool last = find_reduction(map_new(u->c->a), body, false, has_product, NULL) != NULL;
-    return last ? body : e_subst(u->c, body, 0, NULL, NULL, substitute, u);
+    if (!add_chain(u, t)) return NULL;
+    Expr *scores = score_body(u, t);
+    Expr *body = e_subst(u->c, scores ? scores : t->body, t->rank, t->axis, load->a, NULL, NULL);
+    return scores ? body : e_subst(u->c, body, 0, NULL, NULL, substitute, u);
 }
 
 /* ---- one sum --------------------------------------------------------------------------------- */
