@@ -5,9 +5,9 @@
 
 Loops whose tensors grow to megabytes (appended at the end, at the front, along an inner axis, stacked, twice as
 long each time, in a loop in a loop) in new sessions of one and two threads, against NumPy. Where nothing has to
-move, the first run may not begin again. A session that may hold exactly what a run needs has it; one byte less is
-the message of the limit, and the session goes on. Four sessions grow at the same time. A process with little address
-space has less of it in reserve.
+move, the first run may not begin again. Calls with pauses, which the team sleeps through. A session that may hold
+exactly what a run needs has it; one byte less is the message of the limit, and the session goes on. Four sessions
+grow at the same time. A process with little address space has less of it in reserve.
 """
 import argparse
 import os
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import numpy as np
 import onnx.parser
@@ -98,6 +99,14 @@ def sizes(what, library, expected, trips, moves, threads, x):
     return s.working_bytes()
 
 
+def rarely(what, library, expected, x):
+    """Calls with pauses, by the team, or by the caller's thread alone while the team sleeps."""
+    s = braid_api.Compiled(library, 2)
+    for i in range(12):
+        check(f"{what}: values of call {i}", np.array_equal(bound(s, i + 1, x), expected(i + 1, x)))
+        time.sleep(0.003)
+
+
 def limit(what, library, expected, trips, x):
     """What the run holds is what it needs: it has that, and not one byte less."""
     s = braid_api.Compiled(library)
@@ -152,6 +161,7 @@ def main():
             subprocess.run([a.braid, "compile", model, "--threads", "2", "-o", library], check=True)
             for threads in (1, 2):
                 sizes(f"{name} on {threads}", library, expected, (first, second), moves, threads, x)
+            rarely(name, library, expected, x)
             if not moves:
                 limit(name, library, expected, first, x)
             if name == "appended":
