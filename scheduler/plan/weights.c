@@ -233,9 +233,7 @@ void pass_weights(Program *p) {
     Arena *a = p->cx->a;
     p->weights = NEW(a, Weights);
     p->weights->number = map_new(a);
-    Walk k = {.c = p->cx,
-              .words = device_is_gpu(p->schedule->device),
-              .w = p->weights};
+    Walk k = {.c = p->cx, .words = device_is_gpu(p->schedule->device), .w = p->weights};
     walk(&k, p->top);
     for (int i = 0; i < p->nout; i++) {
         read_uniform(&k, p->out[i].has);
