@@ -31,6 +31,10 @@ static const char *group_load(Fn *f, Expr *e) {
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 void group_store_member(Group *g, int i, Expr *value) {
+    group_store_at(g, i, value, g->k->position[i]);
+}
+
+void group_store_at(Group *g, int i, Expr *value, Expr *position) {
     Fn *f = &g->f;
     const DType type = g->k->t[i]->dtype;
     /* Storing rounds; nobody else needs the rounded number. */
@@ -39,7 +43,7 @@ void group_store_member(Group *g, int i, Expr *value) {
         value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->k->position[i]),
+    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, position),
             fn_store(f, type, arena_printf(f->a, "m%d", i)));
 }
 

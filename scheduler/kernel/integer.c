@@ -6,6 +6,7 @@
                                  */
 #define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
 #define BLOCK_MOST 4096         /* positions */
+#define WINDOW_MOST 8           /* positions of a window that are written out */
 #define ACROSS_MOST 64          /* the same along m, where members are stored across */
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -37,13 +38,20 @@ static bool weight_zero(const Integer *k, const IntegerSum *s, Expr *zero, Packe
     return true;
 }
 
+static void measure_axes(IntegerSum *s) {
+    s->length = 1;
+    for (int i = 0; i < s->n; i++) {
+        s->extent[i] = axis_size(s->axis[i], 0);
+        if (i >= s->n - s->run) s->length *= s->extent[i];
+    }
+}
+
 /* Orders the axes of the sum: the longest run along which x lies together is last. Of neighbours in
  * it one has the stride of the other times its extent. */
 static void order_axes(const Integer *k, IntegerSum *s) {
     Cx *c = k->g->c;
     int n = s->n;
     int64_t next = 1, at;
-    s->length = 1;
     for (bool found = true; found && !s->channels;) {
         found = false;
         for (int i = n - 1; i >= 0 && !found; i--) {
@@ -59,10 +67,7 @@ static void order_axes(const Integer *k, IntegerSum *s) {
     s->copied = !s->channels && !s->run && s->n;
     if (s->copied) s->run = s->n;
     if (s->channels && s->n) s->run = 1;
-    for (int i = 0; i < s->n; i++) {
-        s->extent[i] = axis_size(s->axis[i], 0);
-        if (i >= s->n - s->run) s->length *= s->extent[i];
-    }
+    measure_axes(s);
 }
 
 /* Where the elements of w are, in the order in which they are read; false: they cannot be packed.
@@ -252,6 +257,24 @@ static void choose_blocks(Integer *k) {
     choose_heights(k, known && m == k->m_block ? m : 0);
 }
 
+/* Puts the axis of a short window along m, if s has one, in front of the run, a longer axis. */
+static void find_window(const Integer *k, IntegerSum *s) {
+    Cx *c = k->g->c;
+    int64_t by, by_m;
+    if (!s->channels || s->n < 2 || !k->m || !e_is_int(e_coef(c, s->x_flat, k->m), &by_m)) return;
+    for (int i = 0; i < s->n && !s->every; i++) {
+        if (!e_is_int(e_coef(c, s->x_flat, s->axis[i]), &by) || by < 1 || by_m % by ||
+            by_m / by < 1 || by_m / by >= s->extent[i] || s->extent[i] > WINDOW_MOST)
+            continue;
+        Axis *window = s->axis[i];
+        s->every = (int)(by_m / by);
+        memmove(s->axis + i, s->axis + i + 1, sizeof window * (size_t)(s->n - i - 1));
+        s->axis[s->n - 1] = s->axis[s->n - 2];
+        s->axis[s->n - 2] = window;
+        measure_axes(s);
+    }
+}
+
 static void choose_tile(Integer *k) {
     const Kernel *g = k->g;
     const int64_t nvec = div_up(k->nlane, g->lanes), most = g->lanes >= 16 ? 4 : 2;
@@ -267,6 +290,7 @@ static void choose_tile(Integer *k) {
         if (!e_is_ival(by_v, 1) && e_is_ival(by_m, 1)) k->across |= 1u << i;
     }
     choose_blocks(k);
+    for (int i = 0; i < k->n; i++) find_window(k, &k->s[i]);
 }
 
 bool kernel_integer(Kernel *g) {

@@ -38,6 +38,9 @@ typedef struct IntegerSum {
     int64_t columns; /* of w */
     bool channels;
     bool copied; /* x does not lie together */
+    /* Channels: the last axis in front of the run is a window along m, each position `every` elements
+     * further on, so that neighbours share elements; 0: it is not. */
+    int every;
     int n, run;  /* axes of the sum, outermost first; the last `run` of them are the run */
     Axis *axis[INTEGER_AXES];
     int64_t extent[INTEGER_AXES];

@@ -287,12 +287,22 @@ static void widest_load(void *user, Expr *e) {
     if (e->flags & EF_AXIS && dtype_size(e->t->dtype) > *bytes) *bytes = dtype_size(e->t->dtype);
 }
 
-/* Whether t opens codes: what is read again is less than what would be stored. */
-static bool opens_codes(const Fuse *f, const Tensor *t, const Cost *k) {
+/* Bytes of the widest elements that t is made of. */
+static size_t widest(const Fuse *f, const Tensor *t) {
     size_t bytes = 0;
     e_each_load(f->c, t->body, widest_load, &bytes);
-    return bytes == 1 && dtype_size(t->dtype) >= 4 && !k->reduce && !k->select && !k->index &&
-           k->arith <= OPENING;
+    return bytes;
+}
+
+/* Whether t opens codes: what is read again is less than what would be stored. */
+static bool opens_codes(const Fuse *f, const Tensor *t, const Cost *k) {
+    return widest(f, t) == 1 && dtype_size(t->dtype) >= 4 && !k->reduce && !k->select &&
+           !k->index && k->arith <= OPENING;
+}
+
+/* Whether t makes codes: what it is made of had better not be stored instead. */
+static bool makes_codes(const Fuse *f, const Tensor *t) {
+    return dtype_size(t->dtype) == 1 && widest(f, t) >= 4;
 }
 
 /* ---- sums over windows ----------------------------------------------------------------------- */
@@ -375,7 +385,11 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         return !deeper && operand_pays(f, t, &s, &k); /* it does not stay a plain load */
     if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
-    if (e_at_most(c, s.evals, have)) return true;
+    if (e_at_most(c, s.evals, have)) {
+        if (!s.in_reduce || !makes_codes(f, t)) return true;
+        const double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
+        return decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{0, ns}, {1, ns}});
+    }
     if (s.in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
     int again = opens_codes(f, t, &k) ? 0 : k.arith + k.index;

@@ -20,25 +20,27 @@
 #define DISTANCE 255 /* the largest one of a code and its zero point */
 
 /* A value told by its code: scale * float(code - zero), or code - zero in int32. */
-typedef struct Form {
+typedef struct Dequant {
     Expr *code;  /* of 8 bits */
     Expr *zero;  /* int32: a constant, or converted from a code of that type; NULL: 0 */
     Expr *scale; /* float32; NULL: an integer */
-} Form;
+} Dequant;
 
 typedef struct Quantized {
     Program *p;
     Cx *c;
-    Map *form; /* tensor id -> Form * over its axes; the code is a load at the tensor's position */
+    Map *form; /* tensor id -> Dequant * over its axes; the code is a load at the tensor's position
+                */
     Map *view; /* tensor id -> view of the codes of what it views */
-    Map *seen; /* expression id -> its Form *, without a code where it has none; of the body at hand
+    Map *seen; /* expression id -> its Dequant *, without a code where it has none; of the body at
+                * hand
                 */
     Tensor *t; /* at hand */
     Expr *by;  /* what a sum becomes */
     bool floats; /* sums of floats become sums of integers */
 } Quantized;
 
-static bool form_of(Quantized *k, Expr *e, Form *f);
+static bool form_of(Quantized *k, Expr *e, Dequant *f);
 
 static bool is_code(const Expr *e) { return e->dtype == DT_U8 || e->dtype == DT_I8; }
 static double lowest(DType t) { return t == DT_I8 ? -128 : 0; }
@@ -49,7 +51,7 @@ static bool is_number(const Expr *e, double v) {
 
 /* ---- zero points and scales ------------------------------------------------------------------ */
 /* The form's zero as a code of its own type; NULL: it is none. */
-static Expr *zero_code(Cx *c, const Form *f) {
+static Expr *zero_code(Cx *c, const Dequant *f) {
     const DType t = f->code->dtype;
     int64_t v = 0;
     if (!f->zero || e_is_int(f->zero, &v))
@@ -59,7 +61,7 @@ static Expr *zero_code(Cx *c, const Form *f) {
 
 /* e, which is subtracted from a code, in int32; NULL: it is no zero point. */
 static Expr *zero_of(Quantized *k, Expr *e) {
-    Form f;
+    Dequant f;
     int64_t v;
     if (e_is_int(e, &v)) return e;
     if (e->op == E_CONST && e->f == rint(e->f) && fabs(e->f) <= DISTANCE)
@@ -94,16 +96,16 @@ static bool uses_any(const Expr *e, int n, Axis *const *x) {
 }
 
 /* Neither the scale nor the zero point moves along the axes. */
-static bool stays(const Form *f, int n, Axis *const *x) {
+static bool stays(const Dequant *f, int n, Axis *const *x) {
     return !uses_any(f->zero, n, x) && !uses_any(f->scale, n, x);
 }
 
-static Expr *integer_of(Cx *c, const Form *f) {
+static Expr *integer_of(Cx *c, const Dequant *f) {
     Expr *e = e_cast(c, DT_I32, f->code);
     return f->zero ? e_sub(c, e, f->zero) : e;
 }
 
-static Expr *value_of(Cx *c, const Form *f) {
+static Expr *value_of(Cx *c, const Dequant *f) {
     Expr *e = integer_of(c, f);
     return f->scale ? e_mul(c, e_cast(c, DT_F32, e), f->scale) : e;
 }
@@ -120,10 +122,10 @@ static Tensor *viewed(Quantized *k, const Tensor *t, Tensor *codes) {
     return v;
 }
 
-static bool form_of_load(Quantized *k, Expr *e, Form *f) {
+static bool form_of_load(Quantized *k, Expr *e, Dequant *f) {
     Cx *c = k->c;
     const Tensor *t = tensor_root(e->t);
-    const Form *own = map_geti(k->form, (uint64_t)t->id + 1);
+    const Dequant *own = map_geti(k->form, (uint64_t)t->id + 1);
     if (!own || e->t->rank < 0) return false;
     *f = *own;
     if (e->t == t && !e->kind) {
@@ -140,11 +142,11 @@ static bool form_of_load(Quantized *k, Expr *e, Form *f) {
 }
 
 /* cond ? x : y; one of them may be the number 0, or `low`, below all values of a maximum. */
-static bool form_of_choice(Quantized *k, Expr *e, Form *f, bool maximum) {
+static bool form_of_choice(Quantized *k, Expr *e, Dequant *f, bool maximum) {
     Cx *c = k->c;
-    Form arm[2];
+    Dequant arm[2];
     Expr *code[2] = {NULL, NULL};
-    const Form *lead = NULL;
+    const Dequant *lead = NULL;
     for (int i = 0; i < 2; i++) {
         if (!form_of(k, e->a[i + 1], &arm[i])) continue;
         if (lead && (arm[i].zero != lead->zero || arm[i].scale != lead->scale ||
@@ -171,7 +173,7 @@ static bool form_of_choice(Quantized *k, Expr *e, Form *f, bool maximum) {
     return true;
 }
 
-static bool form_of_extreme(Quantized *k, Expr *e, Form *f) {
+static bool form_of_extreme(Quantized *k, Expr *e, Dequant *f) {
     Expr *x = e->a[0];
     const bool maximum = e->kind == R_MAX;
     if (!maximum && e->kind != R_MIN) return false;
@@ -181,7 +183,7 @@ static bool form_of_extreme(Quantized *k, Expr *e, Form *f) {
     return true;
 }
 
-static bool form_of_product(Quantized *k, Expr *e, Form *f) {
+static bool form_of_product(Quantized *k, Expr *e, Dequant *f) {
     for (int i = 0; i < 2; i++) {
         if (!form_of(k, e->a[i], f) || !f->scale || !is_parameter(k, e->a[!i])) continue;
         f->scale = e_mul(k->c, f->scale, e->a[!i]);
@@ -190,14 +192,14 @@ static bool form_of_product(Quantized *k, Expr *e, Form *f) {
     return false;
 }
 
-static bool form_of_operator(Quantized *k, Expr *e, Form *f) {
+static bool form_of_operator(Quantized *k, Expr *e, Dequant *f) {
     Cx *c = k->c;
     Expr *z;
     switch (e->op) {
     case E_LOAD: return form_of_load(k, e, f);
     case E_CAST:
         if (is_code(e->a[0]))
-            *f = (Form){.code = e->a[0]};
+            *f = (Dequant){.code = e->a[0]};
         else if (e->a[0]->dtype != DT_I32 || !form_of(k, e->a[0], f))
             return false;
         if (e->dtype == DT_F32) f->scale = e_num(c, DT_F32, 1);
@@ -222,11 +224,11 @@ static bool form_of_operator(Quantized *k, Expr *e, Form *f) {
 }
 
 /* The form of e, an expression over the axes of the tensor at hand. */
-static bool form_of(Quantized *k, Expr *e, Form *f) {
+static bool form_of(Quantized *k, Expr *e, Dequant *f) {
     if ((e->dtype != DT_F32 && e->dtype != DT_I32) || !(e->flags & EF_LOAD)) return false;
-    Form *known = map_geti(k->seen, (uint64_t)e->id + 1);
+    Dequant *known = map_geti(k->seen, (uint64_t)e->id + 1);
     if (!known) {
-        known = NEW(k->c->a, Form);
+        known = NEW(k->c->a, Dequant);
         if (!form_of_operator(k, e, known)) known->code = NULL;
         map_seti(k->seen, (uint64_t)e->id + 1, known);
     }
@@ -239,7 +241,7 @@ static bool form_of(Quantized *k, Expr *e, Form *f) {
 static bool is_integer_sum(void *user, Expr *r) {
     Quantized *k = user;
     Cx *c = k->c;
-    Form f[2];
+    Dequant f[2];
     int64_t most;
     bool constant = false;
     if (!is_sum_of_products(r) || (r->dtype != DT_F32 && r->dtype != DT_I32)) return false;
@@ -280,7 +282,7 @@ static void find_sums(Quantized *k, Stmt *s) {
 /* ---- tensors --------------------------------------------------------------------------------- */
 /* clamp(round(x / scale) + zero) of values with that scale and zero: their codes. */
 static Expr *same_codes(Quantized *k, Expr *e) {
-    Form f;
+    Dequant f;
     if (!is_code(e) || e->op != E_CAST || e->a[0]->op != E_MIN) return NULL;
     const double low = lowest(e->dtype);
     e = e->a[0];
@@ -297,7 +299,7 @@ static Expr *same_codes(Quantized *k, Expr *e) {
 }
 
 /* The codes of t in a tensor of their own. */
-static Tensor *codes_of(Quantized *k, const Form *f, Seq *q, int *at) {
+static Tensor *codes_of(Quantized *k, const Dequant *f, Seq *q, int *at) {
     Cx *c = k->c;
     Tensor *t = k->t, *codes = tensor_like(c, TK_TE, t, t->rank, t->dim, q);
     codes->dtype = f->code->dtype;
@@ -316,7 +318,7 @@ static void visit(void *user, Seq *q, int *at) {
     Quantized *k = user;
     Cx *c = k->c;
     Stmt *s = q->s.p[*at];
-    Form f;
+    Dequant f;
     if (s->kind != S_OP || s->level == LEVEL_HOST) return;
     Tensor *t = k->t = s->op.t[0];
     if (t->rank < 0 || t->elem) return;

@@ -115,7 +115,7 @@ class Model:
         return x
 
     def between(self, x, shape, rank):
-        what = self.pick("", "", "residual", "pool", "mean", "join", "split", "near", "turn")
+        what = self.pick("", "", "residual", "pool", "mean", "join", "split", "near", "turn", "up")
         if what == "residual":
             y, _ = self.conv(x, shape, keep=True, cout=shape[1])
             x = self.both(self.op("Add", self.both(y, 2.0 ** -5), x), 2.0 ** -4)
@@ -139,6 +139,10 @@ class Model:
         if what == "near" and np.prod(shape) < 4000:
             x = self.both(self.op("Resize", x, "", self.const(np.array([1, 1] + [2] * rank, np.float32)), mode="nearest"), like=x)
             shape = shape[:2] + [2 * n for n in shape[2:]]
+        if what == "up" and np.prod(shape) < 4000:
+            n = self.pick(1, 8, 17)
+            y = self.op("ConvTranspose", x, self.weight([shape[1], n] + [3] * rank, 1), strides=[2] * rank, pads=[1] * 2 * rank)
+            x, shape = self.both(y, 2.0 ** -5), [shape[0], n] + [2 * v - 1 for v in shape[2:]]
         if what == "turn":
             x = self.both(self.op("Transpose", x, perm=[0, 1] + list(range(rank + 1, 1, -1))), like=x)
             shape = shape[:2] + shape[:1:-1]
