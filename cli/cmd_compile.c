@@ -67,8 +67,8 @@ int cmd_compile(const Cli *c) {
     int code = c->dump_after || c->time_passes ? cli_passes(c) : EXIT_DONE;
     if (!code && c->ninput) code = tune_inputs(c, model, &o, &value);
     /* Where the library runs here, its results are compared. */
-    const bool compared = c->weights && !c->cpu && !c->emit_folder &&
-                          (!c->target || strcmp(c->target, "cpu") == 0);
+    const bool compared =
+        c->weights && !c->cpu && !c->emit_folder && (!c->target || strcmp(c->target, "cpu") == 0);
     Rounding rounding = {0};
     if (!code && compared) code = rounding_begin(c, &rounding);
     if (!code && braid_compile(model, &o, c->emit_folder ? NULL : so.p, &e))

@@ -84,8 +84,8 @@ int rounding_end(const Cli *c, const char *library, const Rounding *r) {
     int code = run(c, library, NULL, &own, false, &out);
     for (int i = 0; !code && i < r->nout; i++) compare(out[i], r->out[i], &d);
     if (!code) {
-        fprintf(stderr, "weights in %s: results for random inputs differ by at most %.3g", c->weights,
-                d.most);
+        fprintf(stderr, "weights in %s: results for random inputs differ by at most %.3g",
+                c->weights, d.most);
         if (d.largest > 0)
             fprintf(stderr, ", %.2g of the largest one, from those of float32 weights\n",
                     d.most / d.largest);

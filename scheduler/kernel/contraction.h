@@ -61,7 +61,7 @@ typedef struct Contraction {
     /* The set's constants are codes of so many bits with one scale for so many steps; NULL: they
      * are not. */
     const struct Coded *coded[MAX_SETS];
-    bool others;        /* there are reductions that no set computes: the epilogue does */
+    bool others; /* there are reductions that no set computes: the epilogue does */
     Built operand[MAX_PRODUCTS];
     int noperand;
     Axis *v, *m;    /* lanes; rows, or NULL */

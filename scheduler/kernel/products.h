@@ -20,7 +20,7 @@ typedef struct Product {
     bool dot; /* both are contiguous along the only reduction axis; vec moves along v in steps */
     const struct Coded *coded; /* packed: its codes are (utask/coded.h); NULL: its numbers are */
     int set, slot;             /* slot: index of its scratch tile */
-    int panel, place; /* packed: where its vectors are */
+    int panel, place;          /* packed: where its vectors are */
 } Product;
 
 /* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of

@@ -30,8 +30,7 @@ static bool factors(void *user, Expr *e) {
 
 static void stmt(void *user, Stmt *s) {
     const Codes *k = user;
-    if (s->kind == S_OP)
-        find_reduction(map_new(k->c->a), s->op.t[0]->body, false, factors, user);
+    if (s->kind == S_OP) find_reduction(map_new(k->c->a), s->op.t[0]->body, false, factors, user);
 }
 
 void pass_codes(Program *p) {

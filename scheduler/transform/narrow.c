@@ -1,9 +1,10 @@
-/* narrow.c: float32 weights stored in fewer bits, where the caller allows it (braid_options.weights).
+/* narrow.c: float32 weights stored in fewer bits, where the caller allows it
+ * (braid_options.weights).
  *
- * Constant factors of sums of products are rounded to float16 or bfloat16, or to 8-bit integers with
- * one scale for each column of the sum (symmetric: the largest number of a column is 127 scales). It
- * is done where the cost model sees a gain: where a run waits for the weights, not for arithmetic.
- * This is the only pass that changes results beyond the order of sums. */
+ * Constant factors of sums of products are rounded to float16 or bfloat16, or to 8-bit integers
+ * with one scale for each column of the sum (symmetric: the largest number of a column is 127
+ * scales). It is done where the cost model sees a gain: where a run waits for the weights, not for
+ * arithmetic. This is the only pass that changes results beyond the order of sums. */
 #include <math.h>
 
 #include "scheduler/cost/cost.h"
@@ -46,7 +47,8 @@ static Tensor *rounded(const Narrow *w, const Tensor *t) {
     float *to = elements(x);
     x->values = w->to;
     for (int64_t i = 0; i < t->data->count; i++) {
-        to[i] = w->to == DT_F16 ? f16_to_f32(f32_to_f16(from[i])) : bf16_to_f32(f32_to_bf16(from[i]));
+        to[i] =
+            w->to == DT_F16 ? f16_to_f32(f32_to_f16(from[i])) : bf16_to_f32(f32_to_bf16(from[i]));
         if (isinf(to[i])) return NULL; /* out of range, or infinite: it stays as it is */
     }
     return x;

@@ -90,8 +90,7 @@ static Expr *wide_load(void *user, Expr *e) {
 /* e, of 16 bits, in float32; what does not round is computed in float32. */
 static Expr *wide_expr(Cx *c, Expr *e) {
     const ExprRow *row = &expr_row[e->op];
-    if (e->op == E_SELECT)
-        return e_sel(c, e->a[0], wide_expr(c, e->a[1]), wide_expr(c, e->a[2]));
+    if (e->op == E_SELECT) return e_sel(c, e->a[0], wide_expr(c, e->a[1]), wide_expr(c, e->a[2]));
     if (row->flags & OP_EXACT && is_half((DType)e->dtype)) {
         Expr *x = wide_expr(c, e->a[0]);
         return row->operands == 1 ? e_un(c, e->op, x) : e_bin(c, e->op, x, wide_expr(c, e->a[1]));

@@ -95,11 +95,14 @@ class Model:
         return self.op("MaxPool", y, kernel_shape=[2, 2]) if self.r.random() < .3 else y
 
     # ---- few bits
+    def rows(self, m, k):
+        return self.input(*self.pick((m, k), (m, k), (2, m, k)))
+
     def bits(self):
         """com.microsoft.MatMulNBits."""
         m, k, n, bits, block = self.pick(*ROWS), self.pick(32, 64, 96, 200), self.pick(5, 16, 33, 64, 100), self.pick(2, 4, 4, 8), self.pick(16, 32, 64)
         blocks = -(-k // block)
-        inputs = [self.input(m, k), self.constant(self.r.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)),
+        inputs = [self.rows(m, k), self.constant(self.r.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)),
                   self.constant((self.r.random((n, blocks)) * .05).astype(np.float32))]
         if self.r.random() < .5:
             inputs.append(self.constant(self.r.integers(0, 256, (n, (blocks * bits + 7) // 8)).astype(np.uint8)))
@@ -113,7 +116,7 @@ class Model:
         inputs = [self.constant(self.r.integers(low, high, (k, n)), dtype), self.constant((self.r.random((k // block, n)) * .02).astype(np.float32))]
         if self.r.random() < .5:
             inputs.append(self.constant(self.r.integers(low, high, (k // block, n)), dtype))
-        return self.op("MatMul", self.input(m, k), self.op("DequantizeLinear", *inputs, axis=0, block_size=block))
+        return self.op("MatMul", self.rows(m, k), self.op("DequantizeLinear", *inputs, axis=0, block_size=block))
 
     def channels(self):
         """DequantizeLinear by columns, or with one scale, of 8 bits."""
@@ -122,7 +125,7 @@ class Model:
         inputs = [self.constant(self.r.integers(-128, 128, (k, n)).astype(np.int8)), self.constant((.001 + self.r.random(each) * .01).astype(np.float32))]
         if self.r.random() < .5:
             inputs.append(self.constant(self.r.integers(-128, 128, each).astype(np.int8)))
-        return self.op("MatMul", self.input(m, k), self.op("DequantizeLinear", *inputs, axis=1))
+        return self.op("MatMul", self.rows(m, k), self.op("DequantizeLinear", *inputs, axis=1))
 
     def proto(self):
         outputs = [helper.make_empty_tensor_value_info(o) for o in self.outputs]
