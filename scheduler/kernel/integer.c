@@ -204,7 +204,7 @@ static void pack(const Integer *k, IntegerSum *s, Expr *zero) {
     Packed p = {0};
     bool known = plan_packing(k, s, &p) && weight_zero(k, s, zero, &p);
     ASSERT(known);
-    p.extent[0] = div_up(s->columns, g->lanes) + k->nv - 1; /* a tile may start at any vector */
+    p.extent[0] = tile_vectors(g, k->v, k->nlane, k->nv) + (s->columns - k->nlane) / g->lanes;
     p.line = g->lanes * integer_step(s);
     s->stream = g->lanes * INTEGER_QUAD * integer_steps(s);
     for (int i = 0; i < s->n - s->run; i++) s->stream *= s->extent[i];
