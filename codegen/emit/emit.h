@@ -214,8 +214,8 @@ const char *emit_const(Emit *em, const Tensor *t);
 const char *emit_packed(const Emit *em, const Packed *p);
 /* Writes the elements of p to data. */
 void packed_fill(const Packed *p, void *data);
-/* Makes the array `name`, of this type, an argument of the group's function and returns the parameter's name:
- * equal layers share one function. */
+/* Makes the array `name`, of this type, an argument of the group's function and returns the
+ * parameter's name: equal layers share one function. */
 const char *group_weights(Group *g, DType type, const char *name);
 const char *group_packed(Group *g, const Packed *p); /* the same for p's array */
 const char *packed_load(const Packed *p); /* loads a vector of it as float32 (cpu/narrow.inc) */
@@ -249,7 +249,8 @@ void put_tables(Emit *em, Sb *text);
  * nothing (emit_probe.c). */
 void put_probes(const Emit *em, Sb *text, const char *const *file);
 void put_probe_tables(const Emit *em, Sb *text);
-/* The texts `entry` (ends with NULL), before the last one what reads a profile. */
+/* The texts `entry` (ends with NULL), after the one that all families share what reads a profile.
+ */
 void put_entry(const Emit *em, Sb *text, const char *const *entry);
 /* The whole program as one C source. */
 /* Makes the library an operator of PyTorch, if the program has the name of one: the text's end

@@ -5,7 +5,7 @@
  * Groups are visited in the order in which the program's text has them, functions of a recursion in
  * front of the call that they hang on, so that what is shared by several is the first one's. */
 #include "scheduler/kernel/kernel.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
@@ -193,7 +193,7 @@ static void choose(const KernelChoice *x, Stmt *s) {
     }
     const bool vectors = k->lanes > 1;
     if (vectors &&
-        (kernel_integer(k) || kernel_attention(k) || kernel_sparse(k) || kernel_depthwise(k) ||
+        (kernel_attention(k) || kernel_integer(k) || kernel_sparse(k) || kernel_depthwise(k) ||
          kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
