@@ -166,7 +166,7 @@ static void choose_blocks(Convolution *k) {
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
-int64_t conv_vectors(const Convolution *k) { return div_up(k->nlane, k->g->lanes) + k->nv - 1; }
+int64_t conv_vectors(const Convolution *k) { return tile_vectors(k->g, k->v, k->nlane, k->nv); }
 
 static const Packed *pack(const Convolution *k, const ConvSum *s) {
     const Tensor *t = s->vec->t;

@@ -67,7 +67,7 @@ typedef struct Winograd {
         sum_step; /* floats from one product's matrix to the next: no multiple of a page */
 } Winograd;
 
-/* Vectors of a packed operand, padded so that a tile may start at any of them. */
+/* Vectors of a packed operand, padded so that all tiles are whole. */
 int64_t conv_vectors(const Convolution *k);
 /* Sizes of tiles for runs of `even` positions (0: any number), the largest first; returns how many.
  */

@@ -216,7 +216,8 @@ static bool has_zeros(const IntegerSum *s, const Packed *p) {
 }
 
 int64_t integer_vectors(const Integer *k, const IntegerSum *s) {
-    return div_up(s->made ? k->nlane : s->columns, k->g->lanes) + k->nv - 1;
+    if (s->made) return div_up(k->nlane, k->g->lanes) + k->nv - 1;
+    return tile_vectors(k->g, k->v, k->nlane, k->nv) + (s->columns - k->nlane) / k->g->lanes;
 }
 
 static void pack(const Integer *k, IntegerSum *s, Expr *zero) {

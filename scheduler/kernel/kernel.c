@@ -46,6 +46,15 @@ static bool collapsible(Cx *c, Map *seen, Expr *e, Axis *a, Axis *b) {
     return true;
 }
 
+int64_t tile_vectors(const Kernel *k, const Axis *v, int64_t lanes, int nv) {
+    const int64_t n = div_up(lanes, k->lanes);
+    int64_t grain;
+    const bool whole =
+        v != k->s->op.strip && (v != k->split || (!k->s->op.inner && e_is_int(k->grain, &grain) &&
+                                                  grain % (nv * k->lanes) == 0));
+    return whole ? round_up(n, nv) : n + nv - 1;
+}
+
 void kernel_collapse(Kernel *k) {
     Cx *c = k->c;
     for (int d = k->naxis - 2; d >= 0; d--) {

@@ -78,5 +78,7 @@ typedef struct Kernel {
 
 /* Joins neighbouring axes along which every access is contiguous. */
 void kernel_collapse(Kernel *k);
+/* Vectors that tiles of `nv` over `lanes` positions of axis v may take, wherever units begin. */
+int64_t tile_vectors(const Kernel *k, const Axis *v, int64_t lanes, int nv);
 
 #endif
