@@ -19,6 +19,7 @@ RNN_MODELS=60
 VALUES=30
 BROKEN=800
 CONV_MODELS=12
+NARROW_MODELS=10
 FUZZ_RUNS=200000
 SEED=1
 BRAID=build/release/braid
@@ -190,6 +191,12 @@ contrib() {
 # Blocks of rows by weights that are fetched ahead.
 rows() { "$PYTHON" tests/random/rows_check.py --seed $SEED --braid $BRAID; }
 
+# Weights of few bits.
+narrow() {
+    "$PYTHON" tests/random/narrow_check.py $NARROW_MODELS --seed $SEED --cpu native --cpu x86-64-v3 --braid $BRAID
+    "$PYTHON" tests/random/narrow_check.py 4 --seed $((SEED + NARROW_MODELS)) --cpu x86-64-v2 --braid $BRAID
+}
+
 # com.microsoft's operators of transformers.
 contrib_transformers() {
     local check=("$PYTHON" tests/random/contrib_transformers.py --braid $BRAID)
@@ -198,9 +205,34 @@ contrib_transformers() {
     "${check[@]}" 16 --target emulate:cuda --seed $((SEED + 2000))
 }
 
+layers() {
+    "$PYTHON" tests/random/layers_check.py 5 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/layers_check.py 4 --seed $((SEED + 100)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+}
+
+# Attention in one pass, against the interpreter.
+attentions() {
+    local check=("$PYTHON" tests/random/attention_check.py --braid $BRAID)
+    "${check[@]}" 12 --seed $SEED --threads 2
+    "${check[@]}" 5 --seed $((SEED + 100)) --half
+    "${check[@]}" 5 --seed $((SEED + 200)) --cpu x86-64-v3
+    "${check[@]}" 3 --seed $((SEED + 300)) --cpu x86-64-v2
+}
+
 convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
+}
+
+# Networks as quantizers write them: their products by integers, on older processors, too, and on a GPU as floats.
+quantized() {
+    local check=("$PYTHON" tests/random/quantized_check.py --braid $BRAID)
+    "${check[@]}" 60 --seed $SEED --target interp
+    "${check[@]}" 8 --seed $SEED --threads 2
+    "${check[@]}" 2 --seed $((SEED + 8)) --target emulate:cuda
+    [[ $(uname -m) != x86_64 ]] || "${check[@]}" 4 --seed $((SEED + 12)) --cpu x86-64-v2
 }
 
 # Sums of products of 8-bit integers, bit for bit, by the instructions of this processor and of older ones.
@@ -361,6 +393,7 @@ step readme "$PYTHON" tests/readme.py
 step python python_package_tests
 step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
+step attentions attentions
 step random-graphs random_graphs
 step silero silero
 step side-by-side side_by_side
@@ -392,8 +425,11 @@ step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
 step rnn rnn
 step contrib contrib
 step rows rows
+step narrow narrow
 step convolutions convolutions
+step layers layers
 step bytes bytes
+step quantized quantized
 step contrib-transformers contrib_transformers
 step matrix-units matrix_units
 step compile-cuda compile_cuda

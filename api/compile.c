@@ -46,6 +46,12 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
      "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
 #define ORACLE_PASSES 2
+    {"quantized", pass_quantized, STAGE_PLAIN, STAGE_PLAIN,
+     "before anything is put together: each operator of the model is still seen"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
+     "weights that are read as codes are not opened"},
+    {"constants", pass_constants, STAGE_PLAIN, STAGE_PLAIN,
+     "other codes are opened; kernels pack constants"},
     {"positions", pass_positions, STAGE_PLAIN, STAGE_PLAIN,
      "what follows sees where values change; products are seen best as the model has them"},
     {"widen", pass_widen, STAGE_PLAIN, STAGE_PLAIN,

@@ -7,7 +7,7 @@
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
@@ -176,6 +176,9 @@ static void put_tile(Sb *s, const Kernel *k) {
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld tiles\"", k->winograd->k.rows,
                   k->winograd->k.nv, k->lanes, (long long)k->winograd->tiles);
         break;
+    case KERNEL_ATTENTION:
+        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
+        break;
     case KERNEL_INTEGER:
         sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld positions\"", k->integer->rows,
                   k->integer->nv, k->lanes, (long long)k->integer->block);
@@ -183,9 +186,6 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_DEPTHWISE:
         sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
                   k->lanes);
-        break;
-    case KERNEL_ATTENTION:
-        sb_printf(s, "\"%d rows, blocks of %d keys\"", k->attention->tile, k->attention->block);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,

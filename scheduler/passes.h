@@ -10,6 +10,14 @@
  * or control decision depends on. */
 void pass_dead_code(Program *p);
 
+/* Requires single-tensor OPs. Sums of products of dequantized values become sums of integers, and
+ * what only moves dequantized values moves the codes; what has no use left is left to
+ * pass_dead_code. */
+void pass_quantized(Program *p);
+
+/* Requires single-tensor OPs. What is made of constants alone becomes a constant. */
+void pass_constants(Program *p);
+
 /* Constants that are functions of their position become expressions; those that products multiply
  * by stay. */
 void pass_positions(Program *p);

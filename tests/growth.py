@@ -6,7 +6,8 @@
 Loops whose tensors grow to megabytes (appended at the end, at the front, along an inner axis, stacked, twice as
 long each time, in a loop in a loop) in new sessions of one and two threads, against NumPy. Where nothing has to
 move, the first run may not begin again. A session that may hold exactly what a run needs has it; one byte less is
-the message of the limit, and the session goes on. Four sessions grow at the same time.
+the message of the limit, and the session goes on. Four sessions grow at the same time. A process with little address
+space has less of it in reserve.
 """
 import argparse
 import os
@@ -115,6 +116,15 @@ def limit(what, library, expected, trips, x):
     check(f"{what}: goes on", np.array_equal(bound(s, 3, x), expected(3, x)) and s.working_bytes() < most)
 
 
+def little_space(braid, library, expected, folder, x):
+    """Where little address space can be had, runs begin again instead."""
+    for name, a in (("n", np.array(20000, np.int64)), ("x", x)):
+        np.save(f"{folder}/{name}.npy", a)
+    command = f"ulimit -v 400000; '{braid}' run '{library}' -i n='{folder}/n.npy' -i x='{folder}/x.npy' -o '{folder}/out'"
+    r = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    check("little address space", r.returncode == 0 and np.array_equal(np.load(f"{folder}/out/output_0.npy"), expected(20000, x)), r.stderr)
+
+
 def side_by_side(library, expected, x):
     def work(k):
         s = braid_api.Compiled(library, 1 + k % 2)
@@ -146,6 +156,7 @@ def main():
                 limit(name, library, expected, first, x)
             if name == "appended":
                 side_by_side(library, expected, x)
+                little_space(a.braid, library, expected, folder, x)
     print("%d checks, %d failed" % (count, bad))
     return 1 if bad else 0
 

@@ -77,6 +77,33 @@ const Const *interp_fold(Cx *c, const Tensor *t) {
     return ok ? k : NULL;
 }
 
+static void scan_load(void *user, Expr *e) {
+    Sources *s = user;
+    const Tensor *t = e->t;
+    s->loads++;
+    if (t->kind == TK_CONST) {
+        s->elements += t->data->count;
+        s->codes |= t->data->count > 1 && dtype_size(t->dtype) == 1 && t->dtype != DT_BOOL;
+    } else {
+        s->constant = false;
+        if (!t->elem) s->known = false;
+    }
+}
+
+Sources tensor_sources(Cx *c, const Tensor *t) {
+    Sources s = {.constant = true, .known = true};
+    e_each_load(c, t->body, scan_load, &s);
+    return s;
+}
+
+const Const *tensor_fold(Cx *c, const Tensor *t, const Sources *s) {
+    int64_t n;
+    if (!s->loads || !s->constant || t->body->flags & (EF_SYM | EF_INDIM) ||
+        !e_is_int(tensor_count(c, t), &n) || (n > 4096 && n > 4 * s->elements))
+        return NULL;
+    return interp_fold(c, t);
+}
+
 /* The constant that an input of an extern has, or NULL. */
 static const Const *const_of(const Tensor *t) {
     t = tensor_root(t);

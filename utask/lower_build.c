@@ -62,23 +62,6 @@ Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem) {
     return y;
 }
 
-typedef struct LoadScan {
-    bool all_const, all_known;
-    int64_t elements;
-    int n;
-} LoadScan;
-
-static void scan_load(void *user, Expr *e) {
-    LoadScan *s = user;
-    s->n++;
-    if (e->t->kind == TK_CONST)
-        s->elements += e->t->data->count;
-    else {
-        s->all_const = false;
-        if (!e->t->elem) s->all_known = false;
-    }
-}
-
 Tensor *const_tensor(Lower *L, const Const *k) {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < k->rank; i++) dim[i] = e_int(L->cx, k->dim[i]);
@@ -130,22 +113,19 @@ Tensor *te_end(Lower *L, Tensor *t, Expr *body) {
     t->body = body;
     t->seq = L->seq;
     int64_t n = count_const(t);
-    LoadScan s = {true, true, 0, 0};
-    e_each_load(L->cx, body, scan_load, &s);
+    const Sources s = tensor_sources(L->cx, t);
     bool is_float = dtype_is_float(t->dtype);
-    if (n >= 0 && n <= (is_float ? ELEM_MAX_FLOAT : ELEM_MAX) && s.all_known &&
-        s.elements <= 4096 && find_elems(L, t, n))
+    if (n >= 0 && n <= (is_float ? ELEM_MAX_FLOAT : ELEM_MAX) && s.known && s.elements <= 4096 &&
+        find_elems(L, t, n))
         return const_of_elems(L, t, n);
-    if (n >= 0 && s.n && s.all_const && !(body->flags & (EF_SYM | EF_INDIM)) &&
-        (n <= 4096 || n <= 4 * s.elements)) {
-        const Const *k = interp_fold(L->cx, t);
-        if (k) {
-            Tensor *r = const_tensor(L, k);
-            r->path = t->path;
-            r->folded = body;
-            memcpy(r->axis, t->axis, sizeof r->axis);
-            return r;
-        }
+    /* What opens codes may be a product's factor, whose kernel reads the codes (pass_constants). */
+    const Const *k = s.codes && dtype_size(t->dtype) > 1 ? NULL : tensor_fold(L->cx, t, &s);
+    if (k) {
+        Tensor *r = const_tensor(L, k);
+        r->path = t->path;
+        r->folded = body;
+        memcpy(r->axis, t->axis, sizeof r->axis);
+        return r;
     }
     op_append(L, t);
     return t;

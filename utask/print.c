@@ -5,6 +5,7 @@
  * than once is printed once, as %n.
  */
 #include "utask/print.h"
+#include "utask/coded.h"
 #include "utask/extern.h"
 #include <inttypes.h>
 #include <math.h>
@@ -269,6 +270,7 @@ static void print_dims(Printer *p, const Tensor *t) {
     p->left = MAX_NODES;
     say(p, "%s", dtype_name((int)t->dtype));
     if (t->values) say(p, " of %s", dtype_name((int)t->values));
+    if (t->coded) say(p, " of %d bits", t->coded->bits);
     say(p, "[");
     if (t->rank < 0) say(p, "rank %e: ", t->rank_e);
     int n = tensor_ndim(t);

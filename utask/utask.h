@@ -477,6 +477,15 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
 /* Evaluates one TK_TE tensor with static dims that loads only constants. The result is in the
  * arena. */
 const Const *interp_fold(Cx *c, const Tensor *t);
+/* What the body of a TK_TE loads. */
+typedef struct Sources {
+    int loads;                   /* distinct ones */
+    bool constant, known, codes; /* all of constants; … or of known elements; 8 bits and fewer */
+    int64_t elements;            /* of the constants */
+} Sources;
+Sources tensor_sources(Cx *c, const Tensor *t);
+/* Its value if it is made of constants alone, and is not much larger than they; else NULL. */
+const Const *tensor_fold(Cx *c, const Tensor *t, const Sources *s);
 /* Runs an extern on constant inputs and params; false when it faults. */
 bool interp_fold_extern(Cx *c, const Stmt *s, const Const **out, int64_t *sym);
 

@@ -58,11 +58,11 @@ static int64_t cache_bytes(int level) {
 
 /* ---- the program ----------------------------------------------------------------------------- */
 static void program_text(Sb *s, int vec) {
-    static const char *const parts[] = {"braid_model.h",     "cpu/ctx.inc",       "c.inc",
-                                        "cpu/prelude.inc",   "arena.inc",         "scalar.inc",
-                                        "math.inc",          "cpu/calibrate.inc", "seed.inc",
-                                        "memory.inc",        "fault.inc",         "entry.inc",
-                                        "cpu/processor.inc", "cpu/entry.inc"};
+    static const char *const parts[] = {
+        "braid_model.h",     "cpu/ctx.inc",     "c.inc",        "cpu/prelude.inc",
+        "arena.inc",         "scalar.inc",      "math.inc",     "cpu/calibrate.inc",
+        "seed.inc",          "memory.inc",      "fault.inc",    "entry.inc",
+        "cpu/processor.inc", "cpu/session.inc", "cpu/team.inc", "cpu/entry.inc"};
     sb_printf(s, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", vec);
     for (size_t i = 0; i < COUNT(parts); i++) sb_puts(s, embedded_text(parts[i]));
 }

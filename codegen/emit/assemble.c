@@ -223,7 +223,8 @@ void put_numbers(Emit *em, Sb *text) {
 
 void put_entry(const Emit *em, Sb *text, const char *const *entry) {
     for (; *entry; entry++) {
-        if (em->p->probes && !entry[1]) sb_puts(text, embedded_text("report.inc"));
         sb_puts(text, embedded_text(*entry));
+        if (em->p->probes && strcmp(*entry, "entry.inc") == 0)
+            sb_puts(text, embedded_text("report.inc"));
     }
 }

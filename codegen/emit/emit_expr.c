@@ -5,6 +5,8 @@
  * (fn_open, fn_close). Conditional operands are emitted inside the condition, so that an untaken
  * load never happens. */
 #include "codegen/emit/emit.h"
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 /* ---- types and constants --------------------------------------------------------------------- */
@@ -264,15 +266,48 @@ static Expr *limited(const Expr *e, int op, double *k) {
     return NULL;
 }
 
-/* The cast of a float32 value that is limited to what a small integer has; NULL: e is none. */
-static const char *clipped(Fn *f, const Expr *e) {
-    const Expr *x = e->a[0];
+#define TABLE_MOST 65536 /* elements of a constant that are looked at */
+
+/* The largest magnitude that a float32 value can have by how it is computed; infinite if that is
+ * not known, as where it may be no number. */
+static double magnitude(const Expr *e) {
+    const double unknown = HUGE_VAL;
+    double most = 0, x, y;
+    switch (e->op) {
+    case E_CONST: return e->f == e->f ? fabs(e->f) : unknown;
+    case E_CAST:
+        return dtype_is_int(e->a[0]->dtype) && dtype_size(e->a[0]->dtype) <= 4 ? 0x1p32 : unknown;
+    case E_ROUND: return magnitude(e->a[0]) + 1;
+    case E_MUL:
+    case E_ADD:
+    case E_SUB:
+        x = magnitude(e->a[0]);
+        y = x < unknown ? magnitude(e->a[1]) : unknown;
+        return y < unknown ? e->op == E_MUL ? x * y : x + y : unknown;
+    case E_LOAD:
+        if (e->t->kind != TK_CONST || e->dtype != DT_F32 || e->t->data->count > TABLE_MOST)
+            return unknown;
+        for (int64_t i = 0; i < e->t->data->count; i++) {
+            x = fabs(elem_get_f(DT_F32, e->t->data->data, i));
+            if (!(x <= most)) most = x == x ? x : unknown;
+        }
+        return most;
+    default: return unknown;
+    }
+}
+
+const char *fn_clipped(Fn *f, const Expr *e) {
+    const Expr *x = e->op == E_CAST ? e->a[0] : e;
     double lo, hi;
-    if (x->dtype != DT_F32 || !dtype_is_int(e->dtype) || dtype_size(e->dtype) > 2) return NULL;
+    if (e->op != E_CAST || x->dtype != DT_F32 || !dtype_is_int(e->dtype) ||
+        dtype_size(e->dtype) > 2)
+        return NULL;
     Expr *low = limited(x, E_MIN, &hi), *value = low ? limited(low, E_MAX, &lo) : NULL;
-    if (!value || !(lo >= -65536 && lo <= hi && hi <= 65536)) return NULL;
-    return arena_printf(f->a, "((%s)bk_clip2i32(%s, %.1ff, %.1ff))", c_type(e->dtype),
-                        fn_expr(f, value), lo, hi);
+    if (!value || !(lo >= -32768 && lo <= hi && hi <= 65535) || lo != (int)lo || hi != (int)hi)
+        return NULL;
+    return arena_printf(f->a, "bk_%s2i32(%s, %d, %.1ff)",
+                        magnitude(value) < FLT_MAX / 2 ? "limit" : "clip", fn_expr(f, value),
+                        (int)lo, hi);
 }
 
 const char *fn_store(Fn *f, DType t, const char *value) {
@@ -592,8 +627,11 @@ const char *fn_expr(Fn *f, Expr *e) {
         s = element(f, e);
         break;
     case E_CAST:
-        s = clipped(f, e);
-        if (s) break;
+        s = fn_clipped(f, e);
+        if (s) {
+            s = arena_printf(f->a, "((%s)%s)", c_type(e->dtype), s);
+            break;
+        }
         s = fn_expr(f, e->a[0]);
         if (e->a[0]->op != E_LOAD || e->a[0]->t->values != e->dtype) /* else it is rounded */
             s = cast(f, e->dtype, e->a[0]->dtype, s);
@@ -625,6 +663,29 @@ bool fn_guarded(Fn *f, Expr *e) {
     return false;
 }
 
+/* Whether e loads an element that is there, whatever conditions around it say. */
+static bool always_there(const Expr *e) {
+    int64_t lo, hi, size;
+    for (int i = 0; e->op == E_LOAD && i < e->n; i++)
+        if (e->kind || e->a[i]->flags & (EF_LOAD | EF_GUARD | EF_SYM) ||
+            !e_range(e->a[i], &lo, &hi) || !e_is_int(e->t->dim[i], &size) || lo < 0 || hi >= size)
+            return false;
+    return e->op == E_LOAD;
+}
+
+/* What a condition below e may leave out, but need not: loops without it vectorize better. */
+static void hoist_loads(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || bound_text(f, e) ||
+        map_geti(seen, (uint64_t)e->id + 1))
+        return;
+    bool inside = false;
+    for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
+    if (!inside && always_there(e))
+        fn_temp(f, e);
+    else if (e->op != E_LOAD && e->op != E_GUARD)
+        for (int i = 0; i < e->n; i++) hoist_loads(f, seen, e->a[i], n, inner);
+}
+
 static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
     bool leaf = !e->n && e->op != E_LOAD;
     if (leaf || bound_text(f, e) || map_geti(seen, (uint64_t)e->id + 1)) return;
@@ -642,6 +703,7 @@ static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
     if (e->op == E_REDUCE) return;
     int last = e_always(e);
     for (int i = 0; i < last; i++) hoist(f, seen, e->a[i], n, inner);
+    for (int i = last; i < e->n && e->op == E_SELECT; i++) hoist_loads(f, seen, e->a[i], n, inner);
 }
 
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) { hoist(f, map_new(f->a), e, n, inner); }

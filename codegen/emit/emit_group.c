@@ -62,11 +62,19 @@ static const char *group_load(Fn *f, Expr *e) {
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 void group_store_member(Group *g, int i, Expr *value) {
+    group_store_at(g, i, value, g->k->position[i]);
+}
+
+void group_store_at(Group *g, int i, Expr *value, Expr *position) {
     Fn *f = &g->f;
     const DType type = g->k->t[i]->dtype;
+    /* Storing rounds; nobody else needs the rounded number. */
+    if (g->k->n == 1 && value->op == E_CAST && value->dtype == type &&
+        (type == DT_F16 || type == DT_BF16) && value->a[0]->dtype == DT_F32)
+        value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->k->position[i]),
+    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, position),
             fn_store(f, type, arena_printf(f->a, "m%d", i)));
 }
 

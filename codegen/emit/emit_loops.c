@@ -83,6 +83,26 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     fn_close(f, out);
 }
 
+/* Stores all members at g->k->step positions of the last axis, number `at` of those. */
+static void side_by_side(Group *g, const char *at) {
+    Fn *f = &g->f;
+    Cx *c = f->c;
+    Axis *x = g->k->axis[g->k->naxis - 1];
+    const Kernel *k = g->k;
+    Axis *few = axis_new(c, e_bin(c, E_FDIV, x->extent, e_int(c, k->step)));
+    fn_bind(f, e_axis(c, few), at);
+    for (int j = 0; j < k->step; j++) {
+        Expr *to = e_addi(c, e_muli(c, e_axis(c, few), k->step), j);
+        const Scope one = fn_open(f, "{");
+        for (int i = 0; i < k->n; i++) {
+            Expr *value = e_subst(c, k->value[i], 1, &x, &to, NULL, NULL);
+            Expr *position = e_subst(c, k->position[i], 1, &x, &to, NULL, NULL);
+            group_store_at(g, i, value, position);
+        }
+        fn_close(f, one);
+    }
+}
+
 void group_loops(Group *g) {
     Fn *f = &g->f;
     int n = g->k->naxis;
@@ -98,9 +118,17 @@ void group_loops(Group *g) {
         if (g->k->axis[d] != g->k->split)
             fn_expr(f, g->k->axis[d]->extent); /* its statements must precede the directive */
         if (lanes) fn_line(f, "BK_SIMD");
-        group_loop(g, g->k->axis[d], arena_printf(f->a, "i%d", d));
+        const char *name = arena_printf(f->a, "i%d", d);
+        if (g->k->step > 1 && d == n - 1)
+            fn_open(f, "for (int64_t %s = %s / %d; %s < %s / %d; %s++) {", name,
+                    group_from(g, g->k->axis[d]), g->k->step, name, group_to(g, g->k->axis[d]),
+                    g->k->step, name);
+        else
+            group_loop(g, g->k->axis[d], name);
     }
-    if (by_lanes)
+    if (g->k->step > 1)
+        side_by_side(g, arena_printf(f->a, "i%d", n - 1));
+    else if (by_lanes)
         lane_loop(g, g->k->value[0], group_from(g, g->k->axis[n - 1]),
                   group_to(g, g->k->axis[n - 1]), 0);
     else

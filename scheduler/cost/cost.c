@@ -1,9 +1,9 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
-#include "utask/attention.h"
 #include "utask/coded.h"
 #include "utask/product.h"
+#include "utask/softmax_sum.h"
 
 #include <math.h>
 

@@ -7,6 +7,7 @@
     34 /* of the packed operand, next to the positions' own, in the first-level cache              \
         */
 #define FAR_BYTES (512 << 10) /* of the positions' operand in the second-level cache */
+#define ACROSS_MOST 64        /* positions along m of members that are stored across */
 #define KEPT_BYTES (64 << 10) /* of sums between two blocks of a reduction */
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -155,8 +156,13 @@ static void choose_blocks(Convolution *k) {
     if (k->block < k->rows) k->block = k->rows;
     int64_t m;
     bool known = e_is_int(k->m->extent, &m);
+    for (int i = 0; i < g->n; i++)
+        if (!e_is_ival(e_coef(g->c, g->position[i], k->v), 1) &&
+            e_is_ival(e_coef(g->c, g->position[i], k->m), 1))
+            k->across |= 1u << i;
     k->m_block = known && m < k->block ? m : k->block;
-    k->even = known && m <= k->block && k->m != g->split ? m : 0;
+    if (k->across && k->m_block > ACROSS_MOST) k->m_block = ACROSS_MOST;
+    k->even = known && m <= k->m_block && k->m != g->split ? m : 0;
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */

@@ -45,6 +45,9 @@ typedef struct Convolution {
     int64_t block;    /* positions of a block, at most */
     int64_t m_block;  /* of them along m */
     int64_t even;     /* > 0: every run along m has this many positions */
+    /* Members, by bits, that lie together along m and not along v: of a run along m they go into a
+     * tile first, from which blocks are transposed. */
+    unsigned across;
 } Convolution;
 
 /* Computes four neighbouring sums over windows of 3 x 3 by 16 products instead of 36: Winograd's

@@ -1,15 +1,25 @@
 /* integer.c: see integer.h; finding such sums, the order of their axes, the tile. */
 #include "scheduler/kernel/integer.h"
 
-#define NEAR_BYTES (256 << 10)  /* of x that stay in the second-level cache while all of w passes  \
+#define NEAR_BYTES                                                                                 \
+    (256 << 10)                 /* of x that stay in the second-level cache while all of w passes  \
                                  */
 #define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
 #define BLOCK_MOST 4096         /* positions */
+#define WINDOW_MOST 8           /* positions of a window that are written out */
 #define ACROSS_MOST 64          /* the same along m, where members are stored across */
 
 /* ---- finding --------------------------------------------------------------------------------- */
-/* The zero point of w, as `to` has it: a constant, or one of a constant along v. */
-static bool weight_zero(const Integer *k, Expr *zero, Packed *to) {
+/* How many columns of w a step along axis i is; 0: w does not move along it; -1: not by whole
+ * vectors. */
+static int64_t columns_along(const Integer *k, const int64_t *along, int i) {
+    const Kernel *g = k->g;
+    const int64_t one = along[g->naxis - 1], n = one ? along[i] / one : 0;
+    return !along[i] ? 0 : one && along[i] % one == 0 && n > 0 && n % g->lanes == 0 ? n : -1;
+}
+
+/* The zero point of w, as `to` has it: a constant, or one of a constant by column. */
+static bool weight_zero(const Integer *k, const IntegerSum *s, Expr *zero, Packed *to) {
     const Kernel *g = k->g;
     int64_t along[MAX_RANK], base;
     if (!zero || e_is_int(zero, &to->zero_is)) return true;
@@ -19,10 +29,21 @@ static bool weight_zero(const Integer *k, Expr *zero, Packed *to) {
     Expr *rest = flat_of(g->c, zero);
     if (!e_strides(g->c, rest, g->naxis, g->axis, along, &rest) || !e_is_int(rest, &base))
         return false;
-    for (int i = 0; i < g->naxis - 1; i++)
-        if (along[i]) return false;
+    for (int i = 0; i < g->naxis - 1; i++) {
+        const int64_t n = columns_along(k, along, i);
+        if (n < 0 || (along[g->naxis - 1] && !e_is_ival(e_coef(g->c, s->column, g->axis[i]), n)))
+            return false;
+    }
     to->zero = (PackSource){.data = zero->t->data, .base = base, .stride = {along[g->naxis - 1]}};
     return true;
+}
+
+static void measure_axes(IntegerSum *s) {
+    s->length = 1;
+    for (int i = 0; i < s->n; i++) {
+        s->extent[i] = axis_size(s->axis[i], 0);
+        if (i >= s->n - s->run) s->length *= s->extent[i];
+    }
 }
 
 /* Orders the axes of the sum: the longest run along which x lies together is last. Of neighbours in
@@ -31,7 +52,6 @@ static void order_axes(const Integer *k, IntegerSum *s) {
     Cx *c = k->g->c;
     int n = s->n;
     int64_t next = 1, at;
-    s->length = 1;
     for (bool found = true; found && !s->channels;) {
         found = false;
         for (int i = n - 1; i >= 0 && !found; i--) {
@@ -47,22 +67,25 @@ static void order_axes(const Integer *k, IntegerSum *s) {
     s->copied = !s->channels && !s->run && s->n;
     if (s->copied) s->run = s->n;
     if (s->channels && s->n) s->run = 1;
-    for (int i = 0; i < s->n; i++) {
-        s->extent[i] = axis_size(s->axis[i], 0);
-        if (i >= s->n - s->run) s->length *= s->extent[i];
-    }
+    measure_axes(s);
 }
 
 /* Where the elements of w are, in the order in which they are read; false: they cannot be packed.
  */
-static bool plan_packing(const Integer *k, const IntegerSum *s, Packed *p) {
+static bool plan_packing(const Integer *k, IntegerSum *s, Packed *p) {
     const Kernel *g = k->g;
     PackSource *q = &p->source[0];
     int64_t along[MAX_RANK];
     Expr *rest;
     if (!e_strides(g->c, s->w_flat, g->naxis, g->axis, along, &rest)) return false;
-    for (int i = 0; i < g->naxis - 1; i++)
-        if (along[i]) return false;
+    s->column = e_int(g->c, 0);
+    s->columns = k->nlane;
+    for (int i = 0; i < g->naxis - 1; i++) {
+        const int64_t n = columns_along(k, along, i), size = axis_size(g->axis[i], 0);
+        if (n < 0 || (n > 0 && (size < 1 || s->channels))) return false;
+        s->column = e_add(g->c, s->column, e_muli(g->c, e_axis(g->c, g->axis[i]), n));
+        s->columns += n * (size - 1);
+    }
     *q = (PackSource){.data = s->w->t->data};
     if (!along[g->naxis - 1] || !e_strides(g->c, rest, s->n, s->axis, q->stride + 1, &rest) ||
         !e_is_int(rest, &q->base))
@@ -75,7 +98,7 @@ static bool plan_packing(const Integer *k, const IntegerSum *s, Packed *p) {
     p->nsource = p->ninner = 1;
     p->nouter = 1 + s->n;
     p->tile = 0;
-    p->limit = k->nlane;
+    p->limit = s->columns;
     p->step = integer_step(s);
     p->run = s->run;
     return true;
@@ -112,7 +135,24 @@ static bool take(void *user, Expr *e) {
         if (axis_size(order[i], 0) < 1) return false;
     }
     order_axes(k, s);
-    return weight_zero(k, p.zero[w], &packed) && plan_packing(k, s, &packed);
+    return plan_packing(k, s, &packed) && weight_zero(k, s, p.zero[w], &packed);
+}
+
+static bool is_outermost(const Integer *k, const Axis *x) {
+    bool outer = false;
+    for (int i = 0; i < k->n; i++) outer |= e_uses_axis(k->s[i].column, x);
+    return outer;
+}
+
+/* Axes that w moves along go to the front. */
+static void order_outermost(Integer *k) {
+    Kernel *g = k->g;
+    for (int i = 1, front = 0; i <= g->naxis - 1; i++) {
+        Axis *x = g->axis[i - 1];
+        if (!is_outermost(k, x)) continue;
+        memmove(g->axis + front + 1, g->axis + front, sizeof x * (size_t)(i - 1 - front));
+        g->axis[front++] = x;
+    }
 }
 
 static bool recognize_last(Integer *k) {
@@ -126,6 +166,7 @@ static bool recognize_last(Integer *k) {
     Map *seen = map_new(g->a);
     for (int i = 0; i < g->n; i++)
         if (!all_reductions(seen, g->value[i], take, k)) return false;
+    order_outermost(k);
     return k->n > 0;
 }
 
@@ -148,10 +189,10 @@ static bool recognize(Integer *k) {
 
 /* ---- packing --------------------------------------------------------------------------------- */
 /* Whether zero points of w are not 0 as w is packed: less 128 if it has no sign. */
-static bool has_zeros(const Integer *k, const IntegerSum *s, const Packed *p) {
+static bool has_zeros(const IntegerSum *s, const Packed *p) {
     const int64_t flip = s->w->dtype == DT_U8 ? 128 : 0;
     if (!p->zero.data) return p->zero_is != flip;
-    for (int64_t l = 0; l < k->nlane; l++)
+    for (int64_t l = 0; l < s->columns; l++)
         if (elem_get_i(p->zero.data->dtype, p->zero.data->data,
                        p->zero.base + l * p->zero.stride[0]) != flip)
             return true;
@@ -161,9 +202,9 @@ static bool has_zeros(const Integer *k, const IntegerSum *s, const Packed *p) {
 static void pack(const Integer *k, IntegerSum *s, Expr *zero) {
     const Kernel *g = k->g;
     Packed p = {0};
-    bool known = weight_zero(k, zero, &p) && plan_packing(k, s, &p);
+    bool known = plan_packing(k, s, &p) && weight_zero(k, s, zero, &p);
     ASSERT(known);
-    p.extent[0] = div_up(k->nlane, g->lanes) + k->nv - 1; /* a tile may start at any vector */
+    p.extent[0] = div_up(s->columns, g->lanes) + k->nv - 1; /* a tile may start at any vector */
     p.line = g->lanes * integer_step(s);
     s->stream = g->lanes * INTEGER_QUAD * integer_steps(s);
     for (int i = 0; i < s->n - s->run; i++) s->stream *= s->extent[i];
@@ -174,7 +215,7 @@ static void pack(const Integer *k, IntegerSum *s, Expr *zero) {
     p.form = PACK_SUMS;
     s->sums = packed_intern(g->p, &p);
     p.form = PACK_ZEROS;
-    s->zeros = !s->channels && has_zeros(k, s, &p) ? packed_intern(g->p, &p) : NULL;
+    s->zeros = !s->channels && has_zeros(s, &p) ? packed_intern(g->p, &p) : NULL;
 }
 
 /* ---- shape ----------------------------------------------------------------------------------- */
@@ -216,11 +257,31 @@ static void choose_blocks(Integer *k) {
     choose_heights(k, known && m == k->m_block ? m : 0);
 }
 
+/* Puts the axis of a short window along m, if s has one, in front of the run, a longer axis. */
+static void find_window(const Integer *k, IntegerSum *s) {
+    Cx *c = k->g->c;
+    int64_t by, by_m;
+    if (!s->channels || s->n < 2 || !k->m || !e_is_int(e_coef(c, s->x_flat, k->m), &by_m)) return;
+    for (int i = 0; i < s->n && !s->every; i++) {
+        if (!e_is_int(e_coef(c, s->x_flat, s->axis[i]), &by) || by < 1 || by_m % by ||
+            by_m / by < 1 || by_m / by >= s->extent[i] || s->extent[i] > WINDOW_MOST)
+            continue;
+        Axis *window = s->axis[i];
+        s->every = (int)(by_m / by);
+        memmove(s->axis + i, s->axis + i + 1, sizeof window * (size_t)(s->n - i - 1));
+        s->axis[s->n - 1] = s->axis[s->n - 2];
+        s->axis[s->n - 2] = window;
+        measure_axes(s);
+    }
+}
+
 static void choose_tile(Integer *k) {
     const Kernel *g = k->g;
     const int64_t nvec = div_up(k->nlane, g->lanes), most = g->lanes >= 16 ? 4 : 2;
-    k->m = g->naxis > 1 ? g->axis[g->naxis - 2] : NULL;
-    k->b = g->naxis > 2 ? g->axis[g->naxis - 3] : NULL;
+    int inner = g->naxis - 1;
+    while (inner > 0 && is_outermost(k, g->axis[g->naxis - 1 - inner])) inner--;
+    k->m = inner > 0 ? g->axis[g->naxis - 2] : NULL;
+    k->b = inner > 1 ? g->axis[g->naxis - 3] : NULL;
     k->nv = (int)div_up(nvec, div_up(nvec, most));
     k->vt = k->nv * g->lanes;
     k->rows = k->m ? (g->lanes >= 16 ? 24 : 8) / k->nv : 1;
@@ -229,6 +290,7 @@ static void choose_tile(Integer *k) {
         if (!e_is_ival(by_v, 1) && e_is_ival(by_m, 1)) k->across |= 1u << i;
     }
     choose_blocks(k);
+    for (int i = 0; i < k->n; i++) find_window(k, &k->s[i]);
 }
 
 bool kernel_integer(Kernel *g) {

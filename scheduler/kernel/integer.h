@@ -12,6 +12,9 @@
  * Channels, of a depthwise convolution: both factors move along v, x by single elements. Each step
  * takes two elements of the sum, in 16 bits.
  *
+ * w may also move along other axes of the domain, by whole vectors of its elements along v: those
+ * of groups, and of products whose columns are stored apart. Such axes are outermost.
+ *
  * The other axes are positions; a micro-kernel computes the sums of up to `rows` neighbours along m
  * for `nv` vectors, and the members' own expressions follow. Around it the loops are, from the
  * outside: axes further out; blocks of positions along b and m, whose rows of x stay in the
@@ -30,17 +33,22 @@ typedef struct IntegerSum {
     Expr *reduce;
     Expr *x, *w; /* loads; w is constant */
     Expr *x_flat, *w_flat;
-    Expr *x_zero; /* int32, the same along v; NULL: 0 */
+    Expr *x_zero;    /* int32, the same along v; NULL: 0 */
+    Expr *column;    /* of w, in front of those along v: by the outermost axes */
+    int64_t columns; /* of w */
     bool channels;
     bool copied; /* x does not lie together */
+    /* Channels: the last axis in front of the run is a window along m, each position `every` elements
+     * further on, so that neighbours share elements; 0: it is not. */
+    int every;
     int n, run;  /* axes of the sum, outermost first; the last `run` of them are the run */
     Axis *axis[INTEGER_AXES];
     int64_t extent[INTEGER_AXES];
     int64_t length;       /* of the run */
     int64_t stream;       /* bytes of a vector of packed w's */
     const Packed *packed; /* [vector][axes in front of the run][step][lane][element of a step] */
-    const Packed *sums;   /* along v: of w less its zero point */
-    const Packed *zeros;  /* along v: zero points of w as it is packed; NULL: all are 0 */
+    const Packed *sums;   /* by column: of w less its zero point */
+    const Packed *zeros;  /* by column: zero points of w as it is packed; NULL: all are 0 */
 } IntegerSum;
 
 typedef struct Integer {

@@ -5,7 +5,7 @@
  * Groups are visited in the order in which the program's text has them, functions of a recursion in
  * front of the call that they hang on, so that what is shared by several is the first one's. */
 #include "scheduler/kernel/kernel.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
@@ -21,6 +21,8 @@
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
+
+#define STEP_MOST 8 /* elements side by side */
 
 /* ---- collapsing axes ------------------------------------------------------------------------- */
 static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
@@ -102,6 +104,39 @@ static void collapse_sums(Kernel *k) {
         }
 }
 
+/* The divisor of quotients of axis v below e, if it is the same in all; 0: there are none, -1: it
+ * differs. */
+static int divisor_of(Map *seen, const Expr *e, const Axis *v) {
+    int64_t n;
+    int all = 0;
+    if (!e_uses_axis(e, v) || !map_add(seen, (uint64_t)e->id + 1)) return 0;
+    if (e->op == E_FDIV || e->op == E_MOD)
+        all = e->dtype == DT_I64 && e_is_int(e->a[1], &n) && n <= STEP_MOST ? (int)n : -1;
+    for (int i = 0; i < e->n; i++) {
+        const int one = divisor_of(seen, e->a[i], v);
+        if (one) all = !all || one == all ? one : -1;
+    }
+    return all;
+}
+
+/* Elements along the last axis that read at quotients of their position are computed side by side,
+ * as many as have the same ones: then all positions are affine. */
+static void choose_step(Kernel *k) {
+    Map *seen = map_new(k->a);
+    int64_t n, step = 0;
+    k->step = 1;
+    if (k->kind != KERNEL_LOOPS || !k->naxis) return;
+    const Axis *v = k->axis[k->naxis - 1];
+    for (int i = 0; i < k->n; i++) {
+        const int one = divisor_of(seen, k->value[i], v);
+        if (k->value[i]->flags & (EF_REDUCE | EF_GUARD) || k->value[i]->op == E_SELECT) return;
+        if (one) step = !step || one == step ? one : -1;
+    }
+    if (step < 2 || v == k->s->op.strip || !e_is_int(v->extent, &n) || n % step) return;
+    if (v == k->split && (k->s->op.inner || !e_is_int(k->grain, &n) || n % step)) return;
+    k->step = (int)step;
+}
+
 /* ---- the pass -------------------------------------------------------------------------------- */
 static Kernel *kernel_new(Program *p, Stmt *s) {
     Cx *c = p->cx;
@@ -161,9 +196,9 @@ static void choose(KernelChoice *x, Stmt *s) {
         return;
     }
     const bool vectors = k->lanes > 1;
-    if (vectors && (kernel_integer(k) || kernel_attention(k) || kernel_sparse(k) ||
-                    kernel_depthwise(k) || kernel_winograd(k) || kernel_convolution(k) ||
-                    kernel_contraction(k, x->streamed)))
+    if (vectors &&
+        (kernel_attention(k) || kernel_integer(k) || kernel_sparse(k) || kernel_depthwise(k) ||
+         kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
     if (vectors) collapse_sums(k);
@@ -176,6 +211,7 @@ static void choose(KernelChoice *x, Stmt *s) {
 static void visit(void *user, Stmt *s) {
     if (s->kind != S_OP) return;
     choose(user, s);
+    choose_step(s->op.kernel);
     if (!has_strips(s->op.kernel->kind)) s->op.strip = NULL;
 }
 

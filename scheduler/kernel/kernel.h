@@ -22,7 +22,7 @@ typedef enum KernelKind {
     KERNEL_SPARSE,      /* the same with constants that are mostly zero (sparse.h) */
     KERNEL_INTEGER,     /* int32 sums of products of 8-bit integers (integer.h) */
     KERNEL_DEPTHWISE,   /* sums over windows of which each lane has its own (depthwise.h) */
-    KERNEL_ATTENTION,   /* softmax-weighted sums by blocks of keys (attention.h) */
+    KERNEL_ATTENTION,   /* softmax-weighted sums by blocks of keys (attend.h) */
     KERNEL_DOTS,        /* sums of products by a block of threads (dots.h) */
     KERNEL_THREADS,     /* elements or sums dealt out to a block of threads (threads.h) */
     KERNEL_KINDS
@@ -56,6 +56,7 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
+    int step; /* loops: neighbours along the last axis that are computed side by side */
     int64_t scratch; /* bytes of a block's own memory, while the group runs */
     OwnPart *own;    /* in the order in which they are read */
     int nown;

@@ -27,8 +27,9 @@ static bool contiguous(LanesKernel *k, Map *seen, Expr *e, bool *moves) {
 static bool take(void *user, Expr *e) {
     LanesKernel *k = user;
     bool moves = false;
-    if (e->kind >= R_ARGMAX || e->dtype == DT_F16 || e->dtype == DT_BF16 || k->n == LANES_REDUCES ||
-        e->a[0]->flags & (EF_REDUCE | EF_GUARD) ||
+    if ((e->kind >= R_ARGMAX && axis_size(e->raxis[0], INT32_MAX) >= INT32_MAX) ||
+        e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16 || e->dtype == DT_F16 ||
+        e->dtype == DT_BF16 || k->n == LANES_REDUCES || e->a[0]->flags & (EF_REDUCE | EF_GUARD) ||
         !contiguous(k, map_new(k->g->a), e->a[0], &moves))
         return false;
     k->reduce[k->n++] = e;

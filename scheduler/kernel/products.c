@@ -19,8 +19,13 @@ static void member_load(void *user, Expr *e) {
     for (int i = 0; i < m->k->n; i++) m->read |= e->t == m->k->t[i];
 }
 
-bool kernel_built(const Kernel *k, Expr *e, Product *p) {
+bool kernel_reads_member(const Kernel *k, Expr *e) {
     Members m = {k, false};
+    e_each_load(k->c, e, member_load, &m);
+    return m.read;
+}
+
+bool kernel_built(const Kernel *k, Expr *e, Product *p) {
     *p = (Product){0};
     if (!product_of(e, &p->sum)) return false;
     int built = product_built(k->c, &p->sum, k->naxis, k->axis, &p->columns);
@@ -29,8 +34,7 @@ bool kernel_built(const Kernel *k, Expr *e, Product *p) {
     p->vec_flat = p->sum.flat[!built];
     p->sca = p->sum.factor[built];
     p->sca_flat = p->sca->op == E_LOAD ? flat_of(k->c, p->sca) : p->sca;
-    e_each_load(k->c, p->sca, member_load, &m);
-    return !m.read && packable(k, p, !built);
+    return !kernel_reads_member(k, p->sca) && packable(k, p, !built);
 }
 
 void product_turn(Product *p, int vec) {

@@ -30,6 +30,8 @@ bool kernel_product(const Kernel *k, Expr *e, Product *p);
  * (product_built) without members of the group; sets *p if so, with columns, vec and sca. Where sca
  * is no load, sca_flat is sca. */
 bool kernel_built(const Kernel *k, Expr *e, Product *p);
+/* Whether e loads a member of the group. */
+bool kernel_reads_member(const Kernel *k, Expr *e);
 /* Makes factor `vec` of the sum the vector operand, and the other one sca. */
 void product_turn(Product *p, int vec);
 /* Whether p can run in a loop over these axes: it has as many, of the same extents. If so, p goes

@@ -9,7 +9,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
-#include "utask/attention.h"
+#include "utask/softmax_sum.h"
 #include "utask/walk.h"
 
 #if BRAID_TINY /* small tensors belong to several units, too */
@@ -399,8 +399,8 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
     return fair;
 }
 
-/* On CPUs: the dimensions of s along which units share work. Along the lanes of a softmax-weighted sum
- * each unit would compute all scores. */
+/* On CPUs: the dimensions of s along which units share work. Along the lanes of a softmax-weighted
+ * sum each unit would compute all scores. */
 static uint32_t shared_splits(const Dist *d, const Stmt *s) {
     const Tensor *lead = s->op.t[0];
     SoftmaxSum a;

@@ -3,6 +3,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #define RUN_MAX 16
@@ -24,12 +25,24 @@ static bool is_own(const Tensor *t) {
     return t->kind == TK_TE && !t->owned && !t->base && !t->table && !t->ret && !t->grow;
 }
 
+/* A sum of products with constants: its kernel has blocks of its own. */
+static bool by_constants(void *user, Expr *e) {
+    SumProduct p;
+    (void)user;
+    if (!product_of(e, &p)) return false;
+    for (int i = 0; i < 2; i++)
+        if (p.load[i] && p.load[i]->t->kind == TK_CONST) return true;
+    return false;
+}
+
 static bool may_run(const Program *p, const Stmt *s) {
     if (s->kind != S_OP || s->each || s->op.at || s->op.inner || s->level == LEVEL_HOST ||
         op_is_empty(s) || p->nfunc)
         return false;
     for (int i = 0; i < s->op.n; i++)
-        if (!is_own(s->op.t[i]) || s->op.t[i]->rank < 1) return false;
+        if (!is_own(s->op.t[i]) || s->op.t[i]->rank < 1 ||
+            find_reduction(map_new(p->cx->a), s->op.t[i]->body, false, by_constants, NULL))
+            return false;
     return true;
 }
 
@@ -62,6 +75,16 @@ static int split_dim(const Stmt *s) {
     return -1;
 }
 
+/* Whether dimension d of s is that of its lanes: a few positions of it would be no vectors. */
+static bool has_lanes(const Stmt *s, int d) {
+    const Tensor *t = s->op.t[0];
+    bool others = false;
+    for (int i = d + 1; i < t->rank; i++)
+        if (!e_is_ival(t->dim[i], 1)) return false;
+    for (int i = 0; i < d; i++) others |= !e_is_ival(t->dim[i], 1);
+    return others;
+}
+
 /* Whether s goes on with what the run has; then it becomes part of it. */
 static bool join(Run *r, Stmt *s) {
     const Stmt *first = r->s[0];
@@ -72,7 +95,7 @@ static bool join(Run *r, Stmt *s) {
     r->at = split_dim(s);
     r->bad = r->related = false;
     stmt_loads(r->c, s, own_load, r);
-    if (r->bad || !r->related) return false;
+    if (r->bad || !r->related || has_lanes(s, r->at)) return false;
     r->dim[r->n] = r->at;
     r->s[r->n++] = s;
     return true;
@@ -145,6 +168,8 @@ static void strips(Program *p, const Seq *q) {
         for (int d = 0; d < s->op.t[0]->rank; d++) {
             Run r = {.p = p, .c = p->cx};
             if (s->op.split ? d != split_dim(s) : e_is_ival(s->op.t[0]->dim[d], 1)) continue;
+            if (d && d == s->op.t[0]->rank - 1) continue; /* a strip's rows lie together */
+            if (has_lanes(s, d)) continue;
             find(&r, q, i, d);
             if (r.n > best.n) best = r;
         }

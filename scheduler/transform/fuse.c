@@ -16,6 +16,7 @@
 #define CHEAP_LOADS 3 /* … with that many loads … */
 #define CHEAP_CHAIN 4 /* … and in values that are made of each other … */
 #define CHEAP_MAX 12  /* … and the most of it that may be */
+#define OPENING 4     /* arithmetic of a value that opens a code */
 
 typedef VEC(Tensor *) TensorVec;
 
@@ -281,6 +282,29 @@ static bool operand_pays(Fuse *f, const Tensor *t, const Sites *s, const Cost *k
     return decide(f->p, X_OPERAND, f->of[t->id].stmt, shared, cost_over_sizes(operand_ns, &o));
 }
 
+static void widest_load(void *user, Expr *e) {
+    size_t *bytes = user;
+    if (e->flags & EF_AXIS && dtype_size(e->t->dtype) > *bytes) *bytes = dtype_size(e->t->dtype);
+}
+
+/* Bytes of the widest elements that t is made of. */
+static size_t widest(const Fuse *f, const Tensor *t) {
+    size_t bytes = 0;
+    e_each_load(f->c, t->body, widest_load, &bytes);
+    return bytes;
+}
+
+/* Whether t opens codes: what is read again is less than what would be stored. */
+static bool opens_codes(const Fuse *f, const Tensor *t, const Cost *k) {
+    return widest(f, t) == 1 && dtype_size(t->dtype) >= 4 && !k->reduce && !k->select &&
+           !k->index && k->arith <= OPENING;
+}
+
+/* Whether t makes codes: what it is made of had better not be stored instead. */
+static bool makes_codes(const Fuse *f, const Tensor *t) {
+    return dtype_size(t->dtype) == 1 && widest(f, t) >= 4;
+}
+
 /* ---- sums over windows ----------------------------------------------------------------------- */
 static Expr *inlined(void *user, Expr *e) {
     const Fuse *f = user;
@@ -361,10 +385,14 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         return !deeper && operand_pays(f, t, &s, &k); /* it does not stay a plain load */
     if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
-    if (e_at_most(c, s.evals, have)) return true;
+    if (e_at_most(c, s.evals, have)) {
+        if (!s.in_reduce || !makes_codes(f, t)) return true;
+        const double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
+        return decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{0, ns}, {1, ns}});
+    }
     if (s.in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
-    int again = k.arith + k.index;
+    int again = opens_codes(f, t, &k) ? 0 : k.arith + k.index;
     f->along = 0;
     e_each_load(c, t->body, load_along, f);
     bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&

@@ -52,8 +52,7 @@ static bool expr_independent(Hoist *h, Expr *e) {
 
 static bool has_product(Expr *e) {
     if (!(e->flags & EF_REDUCE)) return false;
-    if (is_fast_product(e))
-        return axes_size(e->naxis, e->raxis, 64) >= 16;
+    if (is_fast_product(e)) return axes_size(e->naxis, e->raxis, 64) >= 16;
     for (int i = 0; i < e->n; i++)
         if (has_product(e->a[i])) return true;
     return false;

@@ -109,22 +109,23 @@ static bool has_view(const Layout *y, const Tensor *t) {
 /* Whether t is read by nothing but sums of few results for an element. */
 static bool few_only(const Layout *y, const Tensor *t) { return y->few[t->id] && !y->many[t->id]; }
 
-typedef struct Reader {
+typedef struct ReadNotes {
     Layout *y;
     const Tensor *t;
     bool copies; /* to such sums, as it is read */
-} Reader;
+} ReadNotes;
 
 /* Notes how e, part of t, reads tensors. A sum of products with a constant that moves along no long
- * axis of t has few results for an element: an axis of positions goes over lanes. */
-static void note_reads(const Reader *r, Map *seen, Expr *e) {
+ * axis of t has few results for an element: if it goes over windows, an axis of positions goes over
+ * lanes. */
+static void note_reads(const ReadNotes *r, Map *seen, Expr *e) {
     Layout *y = r->y;
     SumProduct p;
     if (!(e->flags & EF_LOAD) || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_LOAD) (r->copies ? y->few : y->many)[e->t->id] = true;
     if (product_of(e, &p) && product_plain(&p)) {
         const bool constant = p.load[0]->t->kind == TK_CONST;
-        bool few = constant != (p.load[1]->t->kind == TK_CONST);
+        bool few = e->naxis > 1 && constant != (p.load[1]->t->kind == TK_CONST);
         for (int d = 0; d < r->t->rank; d++)
             few = few && (axis_size(r->t->axis[d], FEWEST) < FEWEST ||
                           !e_uses_axis(p.factor[!constant], r->t->axis[d]));
@@ -139,7 +140,7 @@ static void note_reads(const Reader *r, Map *seen, Expr *e) {
 static void all_reads(Layout *y) {
     for (int i = y->te.n - 1; i >= 0; i--) {
         const Tensor *t = y->te.p[i];
-        const Reader r = {y, t, few_only(y, t) && !(t->body->flags & EF_REDUCE)};
+        const ReadNotes r = {y, t, few_only(y, t) && !(t->body->flags & EF_REDUCE)};
         note_reads(&r, map_new(y->c->a), t->body);
     }
 }
@@ -223,14 +224,6 @@ static void wish_load(void *user, Expr *e) {
 }
 
 /* ---- 8-bit factors --------------------------------------------------------------------------- */
-/* Whether w moves along all axes of index e. */
-static bool moves_along(Expr *w, const Expr *e) {
-    if (e->op == E_AXIS) return e_uses_axis(w, e->axis);
-    for (int i = 0; i < e->n; i++)
-        if (!moves_along(w, e->a[i])) return false;
-    return true;
-}
-
 /* The computed factor of a sum of products of 8-bit integers is read best where the dimension that
  * both factors move along, that of channels, is last. */
 static bool factor_wish(void *user, Expr *e) {
@@ -245,7 +238,7 @@ static bool factor_wish(void *user, Expr *e) {
     if (p.load[weights]->t->kind != TK_CONST || x->kind || !movable(y, x->t) || y->last[x->t->id])
         return false;
     for (int d = 0; d < x->n; d++) {
-        if (!(x->a[d]->flags & EF_AXIS) || !moves_along(p.load[weights], x->a[d]) ||
+        if (x->a[d]->op != E_AXIS || !e_uses_axis(p.load[weights], x->a[d]->axis) ||
             !e_is_int(x->t->dim[d], &n) || n <= most)
             continue;
         best = d + 1;

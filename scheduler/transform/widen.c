@@ -6,8 +6,8 @@
  * Values stay what they are, rounded to 16 bits (Tensor.values says so), but nobody converts them
  * at each read, and sums of products look like any others. Constants that are factors become
  * float32 likewise; kernels pack them in 16 bits again. What is in memory as it is (inputs, carried
- * values, results of hand-written bodies) is copied for products with constants: fusion decides
- * whether the kernel makes the copy for itself, rows by rows. */
+ * values, results of hand-written bodies) is copied for products: fusion decides whether the kernel
+ * makes the copy for itself, rows by rows. */
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/product.h"
@@ -157,11 +157,10 @@ static bool factors(void *user, Expr *e) {
     if (!product_of(e, &p)) return false;
     for (int i = 0; i < 2; i++) {
         Expr *x = narrow(&p, i);
-        const Expr *other = p.load[!i];
         if (!x || find(w, x->t)) continue;
         if (x->t->kind == TK_CONST)
             wide_constant(w, x->t);
-        else if (other && other->t->kind == TK_CONST && !x->kind && x->t->rank >= 0)
+        else if (!x->kind && x->t->rank >= 0)
             copied(w, x->t);
     }
     return false;

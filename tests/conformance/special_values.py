@@ -128,7 +128,7 @@ class Model:
     def const(self, v):
         v = np.asarray(v)
         name = "c%d" % len(self.consts)
-        self.consts.append(onnx.numpy_helper.from_array(v if v.dtype.kind in "ib" else v.astype(self.np), name))
+        self.consts.append(onnx.numpy_helper.from_array(v if v.dtype.kind in "iub" else v.astype(self.np), name))
         return name
 
     def allowed(self, op):
@@ -155,7 +155,7 @@ class Model:
                 self.want.append((name + "_inverse", (self.wide(1) / v.astype(self.wide)).astype(self.np)))
 
     def write(self, folder):
-        types = {np.dtype(np.int64): 7, np.dtype(bool): 9, np.dtype(self.np): self.type}
+        types = {np.dtype(np.int64): 7, np.dtype(bool): 9, np.dtype(np.uint8): 2, np.dtype(np.int8): 3, np.dtype(np.uint16): 4, np.dtype(np.int16): 5, np.dtype(self.np): self.type}
         types.update({np.dtype(t): k for t, k in TYPES.values()})
         dims = ["r", "n"] if self.np == np.float64 else self.x.shape    # sizes that are not known when compiling, too
         info = [helper.make_tensor_value_info(k, self.type, dims) for k in ("x", "y")]
@@ -266,6 +266,10 @@ def elementwise(m):
     m.add("IsInf", ["x"], np.isposinf(x), detect_negative=0)
     m.add("IsInf", ["x"], np.isneginf(x), detect_positive=0)
     m.add("Cast", ["x"], x != 0, to=9)
+    if m.np == np.float32:
+        for kind, zero in ((np.uint8, 3), (np.int8, -3), (np.uint16, 9), (np.int16, -9)):
+            scaled = np.clip(np.rint(x / t(.125)) + zero, np.iinfo(kind).min, np.iinfo(kind).max)
+            m.add("QuantizeLinear", ["x", t(.125), kind(zero)], np.where(np.isnan(x), 0, scaled).astype(kind))
     m.add("NonZero", ["x"], np.stack(np.nonzero(x)).astype(np.int64))
     for name, (k, number) in TYPES.items():
         if k != m.np:

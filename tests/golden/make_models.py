@@ -82,6 +82,21 @@ def conv():
         [tensor("x", [1, 3, 9, 9])], [tensor("y", [1, 4, 5, 5])], [ramp("w", 4, 3, 3, 3), ramp("b", 4)]))
 
 
+def quantized():
+    """Convolution, residual sum, pool and product between quantizers: sums of integers; the pool and the shapes move bytes."""
+    def both(x, name):
+        return [node("QuantizeLinear", [x, "s", "z"], [name + "q"]), node("DequantizeLinear", [name + "q", "s", "z"], [name])]
+    nodes = both("x", "a") + [node("DequantizeLinear", ["w8", "sw", "zw"], ["w"], axis=0), node("DequantizeLinear", ["v8", "s", "zv"], ["v"])]
+    nodes += [node("Conv", ["a", "w", "b"], ["c"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]), node("Relu", ["c"], ["r"])] + both("r", "d")
+    nodes += [node("Add", ["d", "a"], ["e"])] + both("e", "f") + [node("MaxPool", ["f"], ["p"], kernel_shape=[2, 2], strides=[2, 2])] + both("p", "g")
+    nodes += [node("Reshape", ["g", "to"], ["h"])] + both("h", "i") + [node("MatMul", ["i", "v"], ["j"])] + both("j", "y")
+    codes = lambda name, *dims: const(name, np.arange(np.prod(dims)).reshape(dims) % 17, np.int8)  # noqa: E731
+    save("quantized", graph(nodes, [tensor("x", ["n", 16, 6, 6])], [tensor("y", ["n", 24])], [
+        const("s", 0.25), const("z", 128, np.uint8), codes("w8", 16, 16, 3, 3), ramp("sw", 16), const("zw", [3, 0, 1, 7] * 4, np.int8), ramp("b", 16),
+        codes("v8", 144, 24), const("zv", 0, np.int8), const("to", [-1, 144], np.int64)]))
+    save_schedule("quantized", "quantized=on")
+
+
 def softmax():
     save("softmax", graph([node("Softmax", ["x"], ["y"], axis=-1)], [tensor("x", ["n", "m"])],
                           [tensor("y", ["n", "m"])]))
@@ -400,7 +415,7 @@ def errors():
     save("twice", graph([node("Neg", ["x"], ["y"], "one"), node("Abs", ["x"], ["y"], "two")], x, y))
 
 
-for make in (cells, elementwise, matmul_bias_relu, conv, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
+for make in (cells, elementwise, matmul_bias_relu, conv, quantized, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
              grow, unroll, interchange, reuse, embedding, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
              library, errors):
     make()

@@ -33,6 +33,7 @@ class Model:
         self.n = 0
         for _ in range(MEMBERS):
             self.pick(self.product, self.convolution, self.convolution)()
+        self.clipped()
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -152,6 +153,19 @@ class Model:
             return
         zero = self.constant(xz) if self.r.random() < 0.5 else self.input(xz.reshape(1), True)
         self.output(self.op("ConvInteger", name, weights, zero, self.constant(wz), **how), total)
+
+    def clipped(self):
+        """Floats to 8 bits: what is no number is 0."""
+        t = self.pick(np.uint8, np.int8)
+        x = (self.r.standard_normal((5, 37)) * self.pick(1, 100, 1e10)).astype(np.float32)
+        x[self.r.random(x.shape) < 0.3] = self.pick(np.nan, np.inf, -np.inf, -0.0, 0.5, -0.3)
+        name, zero = self.name("x"), self.zero(t)
+        self.inputs.append(helper.make_tensor_value_info(name, T.FLOAT, x.shape))
+        self.feed[name] = x
+        wide = np.clip(np.rint(x) + zero.astype(np.float32), np.iinfo(t).min, np.iinfo(t).max)
+        q = np.where(np.isnan(x), 0, wide).astype(t)
+        y = self.op("QuantizeLinear", name, self.constant(np.float32(1)), self.constant(zero))
+        self.output(y, q)
 
     def proto(self):
         graph = helper.make_graph(self.nodes, "bytes", self.inputs, self.outputs, self.weights)

@@ -64,6 +64,8 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
 #include "codegen/text/fault.inc"
 #include "codegen/text/entry.inc"
 #include "codegen/text/cpu/processor.inc"
+#include "codegen/text/cpu/session.inc"
+#include "codegen/text/cpu/team.inc"
 #include "codegen/text/cpu/entry.inc"
 
 #define N 6

@@ -257,8 +257,7 @@ static void others(void **state) {
     g = (Sb){0}; /* whole numbers, less their zero points */
     IN("a", DT_U8, 5, 16);
     WEIGHT("b", DT_U8, 16, 32);
-    expect(g, node("n", "MatMulInteger", "a,b", "y"),
-           "uint8 a * const uint8 b: M N | K");
+    expect(g, node("n", "MatMulInteger", "a,b", "y"), "uint8 a * const uint8 b: M N | K");
 }
 
 /* ---- random sums ----------------------------------------------------------------------------- */
@@ -456,6 +455,42 @@ static void built(void **state) {
     done(r);
 }
 
+/* ---- 8-bit factors --------------------------------------------------------------------------- */
+static void bytes(void **state) {
+    (void)state;
+    Run *r = fresh();
+    Cx *c = r->c;
+    Expr *n = e_int(c, 16), *dim[] = {n, n};
+    Tensor *x = tensor_new(c, TK_INPUT, DT_U8, 2, dim), *w = tensor_new(c, TK_INPUT, DT_I8, 2, dim),
+           *z = tensor_new(c, TK_INPUT, DT_I8, 1, dim),
+           *wide = tensor_new(c, TK_INPUT, DT_I32, 2, dim);
+    Axis *row = axis_new(c, n), *col = axis_new(c, n), *k = axis_new(c, n);
+    Expr *i = e_axis(c, row), *j = e_axis(c, col), *ik = e_axis(c, k);
+    Expr *a = e_load(c, x, (Expr *[]){i, ik}), *b = e_load(c, w, (Expr *[]){ik, j});
+    Expr *a32 = e_cast(c, DT_I32, a), *b32 = e_cast(c, DT_I32, b), *some = e_ci(c, DT_I32, 3);
+    Expr *by_column = e_cast(c, DT_I32, e_load(c, z, &j));
+    SumProduct p;
+#define SUM(one, two) e_reduce(c, R_SUM, 1, &k, e_mul(c, one, two))
+    for (int turned = 0; turned < 2; turned++) {
+        Expr *one = e_sub(c, a32, some), *two = e_sub(c, b32, by_column);
+        assert_true(product_of_bytes(turned ? SUM(two, one) : SUM(one, two), &p));
+        int at = p.load[1] == a; /* operands of a product are in an order of their own */
+        assert_true(p.load[at] == a && p.zero[at] == some);
+        assert_true(p.load[!at] == b && p.zero[!at] == by_column);
+    }
+    assert_true(product_of_bytes(SUM(a32, b32), &p) && !p.zero[0] && !p.zero[1]);
+    assert_true(is_fast_product(SUM(a32, b32)));
+    /* A zero point that moves along the sum, wider factors, other sums. */
+    Expr *moving = e_cast(c, DT_I32, e_load(c, z, &ik));
+    assert_false(product_of_bytes(SUM(e_sub(c, a32, moving), b32), &p));
+    assert_false(product_of_bytes(SUM(a32, e_load(c, wide, (Expr *[]){ik, j})), &p));
+    assert_false(product_of_bytes(SUM(e_cast(c, DT_F32, a), e_cast(c, DT_F32, b)), &p));
+    assert_false(product_of_bytes(e_reduce(c, R_MAX, 1, &k, e_mul(c, a32, b32)), &p));
+    assert_false(is_fast_product(SUM(e_sub(c, a32, moving), b32)));
+#undef SUM
+    done(r);
+}
+
 /* ---- searches -------------------------------------------------------------------------------- */
 static bool counted(void *user, Expr *e) {
     *(int *)user += e->op == E_REDUCE;
@@ -499,7 +534,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul),   cmocka_unit_test(conv),        cmocka_unit_test(einsum),
         cmocka_unit_test(others),   cmocka_unit_test(random_sums), cmocka_unit_test(built),
-        cmocka_unit_test(searches),
+        cmocka_unit_test(searches), cmocka_unit_test(bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,21 +220,36 @@ static Expr *filtered(Lower *L, const Taps *taps, Tensor *x, int axis, Expr **id
     return unroll ? sum : e_reduce(c, R_SUM, 1, &k, sum);
 }
 
-/* x with one axis resized. */
+/* x with n axes resized, each result element one of x. */
+static Tensor *chosen(Lower *L, const Resize *r, int n, const ResizeAxis *a, Tensor *x) {
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *outside = e_bool(c, false);
+    Tensor *table[MAX_RANK], *out[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
+    for (int i = 0; i < n; i++) {
+        dim[a[i].axis] = a[i].out;
+        table[i] = nearest_table(L, r, &a[i], x->dim[a[i].axis]);
+        out[i] = outside_table(L, r, &a[i], x->dim[a[i].axis]);
+    }
+    Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
+    for (int i = 0; i < n; i++) {
+        Expr *o = idx[a[i].axis];
+        idx[a[i].axis] = pick(L, table[i], o);
+        if (out[i]) outside = e_or(c, outside, ld(L, out[i], &o));
+    }
+    return te_end(L, t, e_sel(c, outside, e_num(c, x->dtype, r->extrapolation), ld(L, x, idx)));
+}
+
+/* x with one axis resized by a filter. */
 static Tensor *resized(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis], *e;
-    Tensor *table = NULL, *outside;
     Taps taps = {0};
-    if (r->mode == RESIZE_NEAREST)
-        table = nearest_table(L, r, a, in);
-    else
-        taps_make(L, r, a, in, x->dtype, &taps);
-    outside = outside_table(L, r, a, in);
+    taps_make(L, r, a, in, x->dtype, &taps);
+    Tensor *outside = outside_table(L, r, a, in);
     for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
     Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *o = idx[a->axis];
-    if (table) idx[a->axis] = pick(L, table, o);
-    e = table ? ld(L, x, idx) : filtered(L, &taps, x, a->axis, idx);
+    e = filtered(L, &taps, x, a->axis, idx);
     if (outside) e = e_sel(L->cx, ld(L, outside, &o), e_num(L->cx, x->dtype, r->extrapolation), e);
     return te_end(L, t, e);
 }
@@ -344,6 +359,7 @@ void lower_Resize(Lower *L) {
     }
     DType type = x->dtype, mix = r.mode == RESIZE_NEAREST ? type : mix_type(L, type);
     Tensor *y = t_cast(L, mix, x);
+    int changed = 0;
     for (int i = 0; i < n; i++) {
         Expr *len = x->dim[a[i].axis];
         int64_t known;
@@ -358,7 +374,11 @@ void lower_Resize(Lower *L) {
               "the new size %s of axis %d is out of range", said(L, size), a[i].axis);
         check(L, e_or(c, e_lt(c, none, len), e_eq(c, size, none)), "axis %d is empty", a[i].axis);
         if (!e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
-        y = resized(L, &r, &a[i], y);
+        if (r.mode == RESIZE_NEAREST)
+            a[changed++] = a[i];
+        else
+            y = resized(L, &r, &a[i], y);
     }
+    if (changed) y = chosen(L, &r, changed, a, y);
     out(L, 0, unmix(L, type, y));
 }

@@ -39,9 +39,9 @@ typedef struct Rnn {
     ActUse act[2][3];
     double clip; /* 0: none */
     bool linear_before_reset, couple;
-    bool quantized;  /* W and R are int32 minus their zero points, with the last two axes swapped */
-    Tensor *W_scale; /* quantized: [directions, gates * hidden] or [directions] */
-    Tensor *R_scale;
+    bool quantized;           /* W and R are of 8 bits, with the last two axes swapped */
+    Tensor *W_scale, *W_zero; /* quantized: [directions, gates * hidden] or [directions] */
+    Tensor *R_scale, *R_zero;
 } Rnn;
 
 typedef struct State {
@@ -114,12 +114,12 @@ static Tensor *lengths(Rnn *r, Tensor *given) {
     return len;
 }
 
-/* The 8-bit weights in input i, with `rows` rows, as int32 minus their zero points (input `zero`),
- * and their scales (input zero - 1). */
-static Tensor *quantized_weights(Rnn *r, int i, int zero, Expr *rows, Tensor **scale) {
+/* The 8-bit weights in input i, with `rows` rows, their zero points (input at) and scales (input
+ * at - 1). */
+static Tensor *quantized_weights(Rnn *r, int i, int at, Expr *rows, Tensor **scale, Tensor **zero) {
     Lower *L = r->L;
     Cx *c = r->c;
-    Tensor *w = byte_in(L, i), *z = in_needed(L, zero), *s = *scale = in_needed(L, zero - 1);
+    Tensor *w = byte_in(L, i), *z = *zero = in_needed(L, at), *s = *scale = in_needed(L, at - 1);
     Expr *D = e_int(c, r->ndir), *cols = e_muli(c, r->H, r->gates);
     expect(r, i == 1 ? "W" : "R", "[directions, rows, gates * hidden]", w, 3,
            (Expr *[]){D, rows, cols});
@@ -130,10 +130,7 @@ static Tensor *quantized_weights(Rnn *r, int i, int zero, Expr *rows, Tensor **s
                one ? "[directions]" : "[directions, gates * hidden]", param[k], one ? 1 : 2,
                (Expr *[]){D, cols});
     }
-    Tensor *y = te_begin(L, DT_I32, 3, w->dim);
-    Expr *idx[] = {ax(L, y, 0), ax(L, y, 1), ax(L, y, 2)}, *at[] = {idx[0], idx[2]};
-    Expr *v = e_cast(c, DT_I32, ld(L, w, idx));
-    return te_end(L, y, e_sub(c, v, e_cast(c, DT_I32, ld(L, z, at))));
+    return w;
 }
 
 static void read_node(Rnn *r, Lower *L, Cell cell, bool quantized) {
@@ -171,8 +168,8 @@ static void read_node(Rnn *r, Lower *L, Cell cell, bool quantized) {
     }
     Expr *D = e_int(c, r->ndir), *rows = e_muli(c, r->H, r->gates);
     if (quantized) {
-        r->W = quantized_weights(r, 1, 9, r->I, &r->W_scale);
-        r->R = quantized_weights(r, 2, 11, r->H, &r->R_scale);
+        r->W = quantized_weights(r, 1, 9, r->I, &r->W_scale, &r->W_zero);
+        r->R = quantized_weights(r, 2, 11, r->H, &r->R_scale, &r->R_zero);
     } else {
         expect(r, "W", "[directions, gates * hidden, input]", in_needed(L, 1), 3,
                (Expr *[]){D, rows, r->I});
@@ -221,40 +218,42 @@ static Tensor *rows_begin(const Rnn *r, int gates, Expr **n, Expr **q) {
 
 /* One operand of a contraction. */
 typedef struct Left {
-    Tensor *t;     /* quantized: int32 minus the zero point */
-    Tensor *scale; /* rank 0, or rank 1 with one per row; NULL: not quantized */
+    Tensor *t;            /* quantized: of 8 bits */
+    Tensor *scale, *zero; /* rank 0, or rank 1 with one per row; NULL: not quantized */
 } Left;
 
 static Left left_operand(const Rnn *r, Tensor *t) {
-    Lower *L = r->L;
-    if (!r->quantized || !t) return (Left){t, NULL};
-    Expr *v, *row;
-    Left x;
-    Tensor *zero, *q = t_dynamic_quantize(L, t, t->rank == 2, &x.scale, &zero);
-    x.t = te_like(L, DT_I32, q, &v);
-    row = ax(L, x.t, 0);
-    v = e_sub(r->c, e_cast(r->c, DT_I32, v), e_cast(r->c, DT_I32, ld(L, zero, &row)));
-    x.t = te_end(L, x.t, v);
+    Left x = {.t = t};
+    if (r->quantized && t) x.t = t_dynamic_quantize(r->L, t, t->rank == 2, &x.scale, &x.zero);
     return x;
+}
+
+/* An 8-bit integer less its zero point, in int32. */
+static Expr *centred(const Rnn *r, Expr *x, Expr *zero) {
+    return e_sub(r->c, e_cast(r->c, DT_I32, x), e_cast(r->c, DT_I32, zero));
 }
 
 /* sum over k of x[idx…] * w[d, q, k], where k is the last of the `rank` indices of x. */
 static Expr *contract(const Rnn *r, int d, Left x, int rank, Expr **idx, Expr *extent, Tensor *w,
-                      Tensor *w_scale, Expr *q) {
+                      Tensor *w_scale, Tensor *w_zero, Expr *q) {
     Cx *c = r->c;
     Axis *axis = axis_new(c, extent);
-    Expr *k = idx[rank - 1] = e_axis(c, axis), *dir = e_int(c, d);
-    Expr *b = ld(r->L, w, r->quantized ? (Expr *[]){dir, k, q} : (Expr *[]){dir, q, k});
-    Expr *sum = e_reduce(c, R_SUM, 1, &axis, e_mul(c, ld(r->L, x.t, idx), b));
-    if (!r->quantized) return sum;
-    Expr *scale = e_mul(c, ld(r->L, x.scale, idx), ld(r->L, w_scale, (Expr *[]){dir, q}));
-    return e_mul(c, e_cast(c, r->w, sum), scale);
+    Expr *k = idx[rank - 1] = e_axis(c, axis), *dir = e_int(c, d), *a = ld(r->L, x.t, idx);
+    if (!r->quantized) {
+        Expr *b = ld(r->L, w, (Expr *[]){dir, q, k});
+        return e_reduce(c, R_SUM, 1, &axis, e_mul(c, a, b));
+    }
+    Expr *column[] = {dir, q}, *b = ld(r->L, w, (Expr *[]){dir, k, q});
+    Expr *term =
+        e_mul(c, centred(r, a, ld(r->L, x.zero, idx)), centred(r, b, ld(r->L, w_zero, column)));
+    Expr *scale = e_mul(c, ld(r->L, x.scale, idx), ld(r->L, w_scale, column));
+    return e_mul(c, e_cast(c, r->w, e_reduce(c, R_SUM, 1, &axis, term)), scale);
 }
 
 /* sum over k of h[n, k] * R[d, q, k], NULL if h is. */
 static Expr *recur(const Rnn *r, int d, Left h, Expr *n, Expr *q) {
     if (!h.t) return NULL;
-    return contract(r, d, h, 2, (Expr *[]){n, NULL}, r->H, r->R, r->R_scale, q);
+    return contract(r, d, h, 2, (Expr *[]){n, NULL}, r->H, r->R, r->R_scale, r->R_zero, q);
 }
 
 /* Whether the recurrent part's bias is multiplied by the reset gate, too. */
@@ -276,7 +275,7 @@ static Tensor *project(const Rnn *r, int d, Left x) {
     Tensor *gx = te_begin(L, r->w, 3, (Expr *[]){r->T, r->N, rows});
     Expr *t = ax(L, gx, 0), *n = ax(L, gx, 1), *q = ax(L, gx, 2);
     Expr **at = r->batch_first ? (Expr *[]){n, t, NULL} : (Expr *[]){t, n, NULL};
-    Expr *sum = contract(r, d, x, 3, at, r->I, r->W, r->W_scale, q);
+    Expr *sum = contract(r, d, x, 3, at, r->I, r->W, r->W_scale, r->W_zero, q);
     return te_end(L, gx, bias ? e_add(c, sum, ld(L, bias, &q)) : sum);
 }
 

@@ -13,16 +13,16 @@ static const char *sum_text(Group *g, Expr *e) {
 
 /* ---- micro-kernels --------------------------------------------------------------------------- */
 /* One sum's micro-kernel while it is written. */
-typedef struct Taps {
+typedef struct DepthwiseMicro {
     Micro u;
     const Depthwise *w;
     const Windows *s;
     int i, rows, pad; /* the sum; positions; of indentation */
     bool tail;        /* the tile has `lanes` lanes */
-} Taps;
+} DepthwiseMicro;
 
 /* An element of every lane, and a weight: of vector v, `at` floats on. */
-static const char *element(const Taps *t, int v, int64_t at) {
+static const char *element(const DepthwiseMicro *t, int v, int64_t at) {
     const int vec = t->u.g->k->lanes;
     Arena *a = t->u.g->em->a;
     if (t->tail)
@@ -33,7 +33,7 @@ static const char *element(const Taps *t, int v, int64_t at) {
 
 /* `steps` neighbouring steps of the last axis from p and q on: what positions share is loaded once.
  */
-static void taps(Taps *t, int steps) {
+static void taps(DepthwiseMicro *t, int steps) {
     const Windows *s = t->s;
     const int nv = t->w->k.nv, vec = t->u.g->k->lanes, pad = t->pad;
     Sb *b = &t->u.body;
@@ -59,7 +59,7 @@ static void taps(Taps *t, int steps) {
         }
 }
 
-static const char *parameter(Taps *t, const char *value) {
+static const char *parameter(DepthwiseMicro *t, const char *value) {
     const char *name = arena_printf(t->u.g->em->a, "n%d", t->u.nvalue++);
     sb_printf(&t->u.params, ", int64_t %s", name);
     sb_printf(&t->u.args, ", %s", value);
@@ -67,7 +67,7 @@ static const char *parameter(Taps *t, const char *value) {
 }
 
 /* Opens the loops over all axes but the last one; p and q are where its steps are. */
-static void outer_loops(Taps *t) {
+static void outer_loops(DepthwiseMicro *t) {
     const Windows *s = t->s;
     Group *g = t->u.g;
     Cx *c = g->em->c;
@@ -89,7 +89,7 @@ static void outer_loops(Taps *t) {
 }
 
 /* Steps [j0, j1) of the last axis, for one position. */
-static void edge_taps(Taps *t) {
+static void edge_taps(DepthwiseMicro *t) {
     const Windows *s = t->s;
     const int vec = t->u.g->k->lanes, pad = t->pad;
     Sb *b = &t->u.body;
@@ -106,7 +106,7 @@ static void edge_taps(Taps *t) {
 }
 
 /* All steps of the last axis, a chunk at a time. */
-static void whole_taps(Taps *t) {
+static void whole_taps(DepthwiseMicro *t) {
     const Windows *s = t->s;
     const int chunk = t->w->chunk[t->i], vec = t->u.g->k->lanes;
     const int64_t n = s->extent[s->n - 1], whole = n / chunk, rest = n % chunk;
@@ -138,7 +138,7 @@ static void micro(Group *g, int i, int rows, bool tail) {
     const Depthwise *w = g->k->depthwise;
     const Windows *s = &w->s[i];
     const int nv = w->k.nv, vec = g->k->lanes, n = rows ? rows : 1;
-    Taps t = {micro_new(g, NULL, 0), w, s, i, n, 4, tail};
+    DepthwiseMicro t = {micro_new(g, NULL, 0), w, s, i, n, 4, tail};
     Expr *first[WINDOW_AXES];
     for (int d = 0; d < s->n; d++)
         first[d] = d < s->n - 1 && s->first[d] ? s->first[d] : e_int(c, 0);

@@ -17,6 +17,7 @@ typedef struct Dot {
     int rows;
     bool tail; /* x is read in `lanes` lanes only */
     const char *row, *stream;
+    const char *place; /* to the next place in a window */
 } Dot;
 
 /* Text of an int64 value: a parameter, so that the kernel serves many sums, unless addresses of
@@ -60,6 +61,35 @@ static void step(Dot *d, int in, const char *next, int left) {
     }
 }
 
+/* The same of channels whose windows share elements: each is widened once for all positions and
+ * places in a window that it stands at. */
+static void window_step(Dot *d, int in, const char *next, int left) {
+    Sb *b = &d->u.body;
+    const IntegerSum *s = d->s;
+    Arena *a = d->u.g->em->a;
+    const int vec = d->u.g->k->lanes, line = vec * INTEGER_QUAD, size = (int)s->extent[s->n - 2];
+    for (int v = 0; v < d->k->nv; v++) {
+        for (int i = 0; i < size; i++)
+            sb_printf(b, "%*sconst bk_vi w%d_%d = bk_loadi(b + %d * %s + %lld);\n", in, "", v, i, v,
+                      d->stream, (long long)(i * integer_steps(s) * line));
+        for (int j = 0; j < (d->rows - 1) * s->every + size; j++) {
+            const char *x = arena_printf(a, "p + %d * %s + %d", j, d->place, v * vec);
+            sb_printf(b, "%*sconst bk_vi x%d_%d = bk_wide_%s_%d%s(%s", in, "", v, j,
+                      sign_of(s, false), left ? 1 : 2, d->tail ? "n" : "", x);
+            if (!left) sb_printf(b, ", %s + %s", x, next);
+            if (d->tail) sb_printf(b, ", lanes - %d", v * vec);
+            sb_puts(b, ");\n");
+            for (int m = 0; m < d->rows; m++) {
+                const int i = j - m * s->every;
+                if (i >= 0 && i < size)
+                    sb_printf(b, "%*sc%d_%d = bk_dot2(c%d_%d, x%d_%d, w%d_%d);\n", in, "", m, v, m,
+                              v, v, j, v, i);
+            }
+        }
+    }
+    sb_printf(b, "%*sb += %d;\n", in, "", line);
+}
+
 /* The loops over the sum's axes. */
 static void loops(Dot *d) {
     Micro *u = &d->u;
@@ -67,7 +97,9 @@ static void loops(Dot *d) {
     Cx *c = u->g->em->c;
     Sb *b = &u->body;
     Arena *a = u->g->em->a;
-    const int outer = s->n - s->run, size = integer_step(s), left = (int)(s->length % size);
+    const int outer = s->n - s->run - (s->every > 0), size = integer_step(s);
+    const int left = (int)(s->length % size);
+    void (*const print)(Dot *, int, const char *, int) = s->every ? window_step : step;
     const char *at = "a", *next = "0";
     int in = 4;
     for (int i = 0; i < outer; i++, in += 4) {
@@ -76,19 +108,24 @@ static void loops(Dot *d) {
         at = arena_printf(a, "%s + r%d * %s", at, i, value(d, e_coef(c, s->x_flat, s->axis[i])));
     }
     sb_printf(b, "%*sconst %s *p = %s;\n", in, "", c_store(s->x->dtype), at);
-    if (s->channels && s->n) next = value(d, e_coef(c, s->x_flat, s->axis[outer]));
+    if (s->channels && s->n) next = value(d, e_coef(c, s->x_flat, s->axis[s->n - 1]));
+    if (s->every) d->place = value(d, e_coef(c, s->x_flat, s->axis[outer]));
     if (s->length / size) {
         const char *by = s->channels ? arena_printf(a, "2 * %s", next) : "4";
         sb_printf(b, "%*sfor (int64_t q = 0; q < %s; q++, p += %s) {\n", in, "",
                   value(d, e_int(c, s->length / size)), by);
-        step(d, in + 4, next, 0);
+        print(d, in + 4, next, 0);
         sb_printf(b, "%*s}\n", in, "");
     }
     if (left) {
         sb_printf(b, "%*s{\n", in, "");
-        step(d, in + 4, next, left);
+        print(d, in + 4, next, left);
         sb_printf(b, "%*s}\n", in, "");
     }
+    if (s->every && outer) /* behind the other places of the window */
+        sb_printf(
+            b, "%*sb += %lld;\n", in, "",
+            (long long)((s->extent[outer] - 1) * integer_steps(s) * u->g->k->lanes * INTEGER_QUAD));
     for (int i = outer - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
 }
 
@@ -109,7 +146,7 @@ static void call_bytes(Group *g, const Integer *k, int i, int rows, const char *
         sb_puts(&u->args, ", lanes");
     }
     d.stream = k->nv > 1 ? value(&d, e_int(g->em->c, s->stream)) : "0";
-    d.row = rows > 1 ? value(&d, row) : "0";
+    d.row = rows > 1 && !s->every ? value(&d, row) : "0";
     for (int m = 0; m < rows; m++) {
         sb_puts(b, "    bk_vi");
         for (int v = 0; v < k->nv; v++) sb_printf(b, "%s c%d_%d = {0}", v ? "," : "", m, v);
@@ -200,26 +237,58 @@ static const char *sum_text(Group *g, Expr *e) {
     return arena_printf(a, "(int32_t)(%s)", t);
 }
 
-/* Stores the members in lanes [0, to) of a row: in memory, or in the block's tile. */
+/* Whether member i is computed in 32 bits and then narrowed: loops whose values all have as many
+ * bits make the best vectors. */
+static bool is_narrowed(Group *g, const Integer *k, int i) {
+    const Expr *by_v = e_coef(g->f.c, g->k->position[i], k->v);
+    return g->k->t[i]->dtype != DT_BOOL && dtype_size(g->k->t[i]->dtype) == 1 &&
+           (k->across >> i & 1 || e_is_ival(by_v, 1));
+}
+
+/* Computes member i in lane l and stores it: in memory, in the block's tile, or in `wide`. */
+static void store_member(Group *g, const Integer *k, int i) {
+    Fn *f = &g->f;
+    const DType type = g->k->t[i]->dtype;
+    Expr *e = g->k->value[i];
+    const char *m = arena_printf(f->a, "m%d", i);
+    if (is_narrowed(g, k, i)) {
+        const char *clipped = fn_clipped(f, e);
+        fn_line(f, "const int32_t w%s = %s;", m, clipped ? clipped : fn_expr(f, e));
+        fn_line(f, "const %s %s = (%s)w%s;", c_type(type), m, c_type(type), m);
+        fn_line(f, "wide%d[l] = w%s;", i, m);
+        fn_bind(f, e, m);
+    } else if (k->across >> i & 1) {
+        fn_line(f, "const %s %s = %s;", c_type(type), m, fn_expr(f, e));
+        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt, fn_store(f, type, m));
+    } else
+        group_store_member(g, i, e);
+}
+
+/* Stores the members in lanes [0, to) of a row. */
 static void store_lanes(Group *g, const Integer *k, const char *to) {
     Fn *f = &g->f;
     bool simd = true;
-    for (int i = 0; i < g->k->n; i++) simd = simd && !fn_guarded(f, g->k->value[i]);
+    for (int i = 0; i < g->k->n; i++) {
+        simd = simd && !fn_guarded(f, g->k->value[i]);
+        if (is_narrowed(g, k, i))
+            fn_line(f, "int32_t wide%d[%d] __attribute__((aligned(64)));", i, k->vt);
+    }
     if (simd) fn_line(f, "BK_SIMD");
     const Scope out = fn_open(f, "for (int64_t l = 0; l < %s; l++) {", to);
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
-    for (int i = 0; i < g->k->n; i++) {
-        const DType type = g->k->t[i]->dtype;
-        if (!(k->across >> i & 1)) {
-            group_store_member(g, i, g->k->value[i]);
-            continue;
-        }
-        fn_line(f, "const %s m%d = %s;", c_type(type), i, fn_expr(f, g->k->value[i]));
-        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt,
-                fn_store(f, type, arena_printf(f->a, "m%d", i)));
-    }
+    for (int i = 0; i < g->k->n; i++) store_member(g, k, i);
     fn_close(f, out);
+    fn_bind(f, e_axis(f->c, k->v), "v0");
+    for (int i = 0; i < g->k->n; i++) {
+        if (!is_narrowed(g, k, i)) continue;
+        if (k->across >> i & 1)
+            fn_line(f, "bk_narrow(tile%d + (im - mb) * %d, wide%d, %s);", i, k->vt, i, to);
+        else
+            fn_line(f, "bk_narrow(o%d + (%s), wide%d, %s);", i, fn_expr(f, g->k->position[i]), i,
+                    to);
+    }
+    f->bound.n = out.bound;
 }
 
 /* Stores the tiles of a run of positions. */
@@ -344,15 +413,16 @@ void group_integer(Group *g) {
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k->n; i++) {
         const IntegerSum *s = &k->s[i];
+        const char *column = fn_expr(f, s->column);
         fn_line(f, "int32_t g%d[%d] __attribute__((aligned(64)));", i, k->rows * k->vt);
-        fn_line(f, "const int8_t *const all%d = (const int8_t *)%s;", i,
-                group_packed(g, s->packed));
+        fn_line(f, "const int8_t *const all%d = (const int8_t *)%s + (%s) / %d * %lld;", i,
+                group_packed(g, s->packed), column, g->k->lanes, (long long)s->stream);
         if (!s->channels || s->x_zero)
-            fn_line(f, "const uint32_t *const sums%d = (const uint32_t *)%s;", i,
-                    group_packed(g, s->sums));
+            fn_line(f, "const uint32_t *const sums%d = (const uint32_t *)%s + (%s);", i,
+                    group_packed(g, s->sums), column);
         if (s->zeros)
-            fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s;", i,
-                    group_packed(g, s->zeros));
+            fn_line(f, "const uint32_t *const zeros%d = (const uint32_t *)%s + (%s);", i,
+                    group_packed(g, s->zeros), column);
     }
     for (int i = 0; i < g->k->n; i++)
         if (k->across >> i & 1)

@@ -5,8 +5,25 @@
 static const char *accumulator(Group *g, Expr *e) {
     const LanesKernel *k = g->k->by_lanes;
     for (int i = 0; i < k->n; i++)
-        if (k->reduce[i] == e) return arena_printf(g->em->a, "g%d[l]", i);
+        if (k->reduce[i] == e)
+            return arena_printf(g->em->a, e->kind < R_ARGMAX ? "g%d[l]" : "((int64_t)at%d[l])", i);
     return NULL;
+}
+
+/* The place of an extreme: the first (last) NaN beats all numbers. */
+static void step_place(Group *g, const LanesKernel *k, int i, const char *x) {
+    Fn *f = &g->f;
+    const Expr *e = k->reduce[i];
+    const bool last = e->kind >= R_ARGMAX_LAST;
+    const char *than = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST ? ">" : "<";
+    const char *nan = "";
+    if (dtype_is_float(e->a[0]->dtype))
+        nan = last ? " | (x != x)" : arena_printf(f->a, " | ((x != x) & (g%d[l] == g%d[l]))", i, i);
+    fn_line(f, "const %s x = %s;", c_type(e->a[0]->dtype), x);
+    fn_line(f, "const bool more = (x %s%s g%d[l])%s;", than, last ? "=" : "", i, nan);
+    fn_line(f, "g%d[l] = more ? x : g%d[l];", i, i);
+    fn_line(f, "at%d[l] = more ? (int32_t)%s : at%d[l];", i, fn_expr(f, e_axis(f->c, e->raxis[0])),
+            i);
 }
 
 static void step(Group *g, const LanesKernel *k, int i, Expr *body) {
@@ -16,7 +33,10 @@ static void step(Group *g, const LanesKernel *k, int i, Expr *body) {
     const Scope mark = fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
-    fn_combine(f, k->reduce[i], arena_printf(f->a, "g%d[l]", i), fn_expr(f, body));
+    if (k->reduce[i]->kind >= R_ARGMAX)
+        step_place(g, k, i, fn_expr(f, body));
+    else
+        fn_combine(f, k->reduce[i], arena_printf(f->a, "g%d[l]", i), fn_expr(f, body));
     fn_close(f, mark);
 }
 
@@ -24,7 +44,14 @@ static void accumulate(Group *g, const LanesKernel *k, int i) {
     Fn *f = &g->f;
     Expr *e = k->reduce[i], *body = e->a[0];
     const Scope out = fn_here(f);
-    fn_line(f, "for (int64_t l = 0; l < lanes; l++) g%d[l] = %s;", i, fn_neutral(f, e));
+    Expr from = *e;
+    if (e->kind >= R_ARGMAX) { /* what any element beats, or is equal to */
+        from.kind = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST ? R_MAX : R_MIN;
+        from.dtype = body->dtype;
+        fn_line(f, "int32_t at%d[%d] __attribute__((aligned(64)));", i, LANES_TILE);
+        fn_line(f, "for (int64_t l = 0; l < lanes; l++) at%d[l] = 0;", i);
+    }
+    fn_line(f, "for (int64_t l = 0; l < lanes; l++) g%d[l] = %s;", i, fn_neutral(f, &from));
     for (int d = 0; d < e->naxis; d++) {
         const char *r = arena_printf(f->a, "r%d", f->ntemp++);
         fn_open(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, fn_expr(f, e->raxis[d]->extent),
@@ -53,7 +80,7 @@ void group_lanes(Group *g) {
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     group_lane_tiles(g, k->v, LANES_TILE);
     for (int i = 0; i < k->n; i++) {
-        fn_line(f, "%s g%d[%d] __attribute__((aligned(64)));", c_type(k->reduce[i]->dtype), i,
+        fn_line(f, "%s g%d[%d] __attribute__((aligned(64)));", c_type(k->reduce[i]->a[0]->dtype), i,
                 LANES_TILE);
         accumulate(g, k, i);
     }

@@ -3,8 +3,9 @@
 
 static const char *const preludes[] = {"cpu/ctx.inc", "plain/prelude.inc", "c.inc",    "arena.inc",
                                        "scalar.inc",  "draw.inc",          "math.inc", NULL};
-static const char *const entry[] = {"seed.inc",          "memory.inc",    "fault.inc", "entry.inc",
-                                    "cpu/processor.inc", "cpu/entry.inc", NULL};
+static const char *const entry[] = {"seed.inc",     "memory.inc",        "fault.inc",
+                                    "entry.inc",    "cpu/processor.inc", "cpu/session.inc",
+                                    "cpu/team.inc", "cpu/entry.inc",     NULL};
 
 static void put_program(Emit *em, Texts *to) { put_units(em, preludes, entry, to); }
 

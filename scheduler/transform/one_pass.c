@@ -1,37 +1,37 @@
-/* attention.c: what stands between the two products of attention becomes part of the second one.
+/* one_pass.c: what stands between the two products of attention becomes part of the second one.
  *
- * sum_j softmax_j(S[i, j]) V[j, d]: as lowered, the scores S, their maximum, the exponentials, their
- * sum and the weights are tensors, each as large as queries times keys or a part of it. Where nothing
- * else reads them, their expressions are substituted into the sum over the values, which a kernel
- * then computes in one pass over blocks of keys (scheduler/kernel/attention.h).
+ * sum_j softmax_j(S[i, j]) V[j, d]: as lowered, the scores S, their maximum, the exponentials,
+ * their sum and the weights are tensors, each as large as queries times keys or a part of it. Where
+ * nothing else reads them, their expressions are substituted into the sum over the values, which a
+ * kernel then computes in one pass over blocks of keys (scheduler/kernel/attend.h).
  *
  * Groups are final here: what this pass sees is what the kernel gets. Before fusion the sum could
  * still be put into a group that no kernel computes in one pass, and one without the kernel would
  * compute each score many times. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
 #define CHAIN_MAX 24 /* tensors between the products */
 
-typedef struct Inline {
+typedef struct OnePass {
     Program *p;
     Cx *c;
-    int *uses;     /* by tensor id: loads of it or of its views, in all bodies; others count OTHER */
+    int *uses; /* by tensor id: loads of it or of its views, in all bodies; others count OTHER */
     int8_t *leads; /* by tensor id: 1 + whether it is made from a sum of products; 0: not known */
     const Seq *seq;
     Tensor *chain[CHAIN_MAX]; /* what was substituted */
     int n, depth;
     bool failed;
-} Inline;
+} OnePass;
 #define OTHER 1000000
 
 /* ---- uses ------------------------------------------------------------------------------------ */
-static void use_load(void *user, Expr *e) { ((Inline *)user)->uses[tensor_root(e->t)->id]++; }
+static void use_load(void *user, Expr *e) { ((OnePass *)user)->uses[tensor_root(e->t)->id]++; }
 static void use_slot(void *user, const Slot *k) {
-    Inline *u = user;
+    OnePass *u = user;
     if (k->kind == SLOT_READ && *k->t) u->uses[tensor_root(*k->t)->id] += OTHER;
     if (slot_is_expr(k)) e_each_load(u->c, *k->e, use_load, u);
 }
@@ -42,9 +42,9 @@ static bool has_product(void *user, Expr *e) {
     return is_sum_of_products(e) && e->dtype == DT_F32;
 }
 
-static bool leads(Inline *u, Tensor *t);
+static bool leads(OnePass *u, Tensor *t);
 typedef struct Leads {
-    Inline *u;
+    OnePass *u;
     bool found;
 } Leads;
 static void leads_load(void *user, Expr *e) {
@@ -53,7 +53,7 @@ static void leads_load(void *user, Expr *e) {
 }
 
 /* Whether t is a part of such a chain: a sum of products, or made from one. */
-static bool leads(Inline *u, Tensor *t) {
+static bool leads(OnePass *u, Tensor *t) {
     if (t->kind != TK_TE || !t->body || t->owned || t->ret || t->rank < 0 || t->seq != u->seq)
         return false;
     if (u->leads[t->id]) return u->leads[t->id] == 2;
@@ -79,7 +79,7 @@ static Expr *base_load(Cx *c, const Expr *load) {
 }
 
 static Expr *substitute(void *user, Expr *load) {
-    Inline *u = user;
+    OnePass *u = user;
     Tensor *t = tensor_root(load->t);
     if (!leads(u, t)) return NULL;
     if (load->t != t || load->kind) {
@@ -100,8 +100,8 @@ static Expr *substitute(void *user, Expr *load) {
 
 /* ---- one sum --------------------------------------------------------------------------------- */
 /* Whether only the chain and `reader` load what is in it, and its groups hold nothing else. */
-static bool only_ours(Inline *u, const Tensor *reader) {
-    Inline own = {.c = u->c};
+static bool only_ours(OnePass *u, const Tensor *reader) {
+    OnePass own = {.c = u->c};
     own.uses = NEWN(u->c->a, int, u->p->cx->next_tensor + 1);
     e_each_load(u->c, reader->body, use_load, &own);
     for (int i = 0; i < u->n; i++) e_each_load(u->c, u->chain[i]->body, use_load, &own);
@@ -120,7 +120,7 @@ static bool only_ours(Inline *u, const Tensor *reader) {
 }
 
 /* Time of the groups of the chain, and of the barriers behind them. */
-static double chain_ns(const Inline *u) {
+static double chain_ns(const OnePass *u) {
     const Schedule *plan = u->p->schedule;
     const double wait = plan->units > 1 ? plan->device->level[LEVEL_TEAM].barrier_ns : 0;
     double ns = 0;
@@ -131,7 +131,7 @@ static double chain_ns(const Inline *u) {
     return ns;
 }
 
-static void forget(Inline *u, Seq *q) {
+static void forget(OnePass *u, Seq *q) {
     int to = 0;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -146,7 +146,7 @@ static void forget(Inline *u, Seq *q) {
 }
 
 typedef struct Candidate {
-    Inline *u;
+    OnePass *u;
     Expr *whole; /* the sum with everything in it */
     SoftmaxSum sum;
 } Candidate;
@@ -164,9 +164,9 @@ static bool is_maximum(void *user, Expr *e) {
     return e->op == E_REDUCE && e->kind == R_MAX && e->naxis == 1;
 }
 
-/* The sum e over as many keys as the softmax in it, if they are only known to be as many by a check:
- * keys and values that grow in a loop have a size each. */
-static Expr *over_keys(const Inline *u, Expr *e) {
+/* The sum e over as many keys as the softmax in it, if they are only known to be as many by a
+ * check: keys and values that grow in a loop have a size each. */
+static Expr *over_keys(const OnePass *u, Expr *e) {
     Cx *c = u->c;
     const Expr *most = find_reduction(map_new(c->a), e->a[0], false, is_maximum, NULL);
     if (!most || e->naxis != 1) return e;
@@ -189,7 +189,7 @@ static bool may_weigh(const Expr *factor) {
 /* Whether e is a sum over values whose weights lead back to scores. */
 static bool is_candidate(void *user, Expr *e) {
     Candidate *k = user;
-    Inline *u = k->u;
+    OnePass *u = k->u;
     if (!is_sum_of_products(e) || e->dtype != DT_F32) return false;
     for (int i = 0; i < 2; i++) {
         Expr *factor[2] = {e->a[0]->a[0], e->a[0]->a[1]};
@@ -205,7 +205,7 @@ static bool is_candidate(void *user, Expr *e) {
 }
 
 /* Whether member number i of s, at statement *at of q, was changed. */
-static bool try_member(Inline *u, Stmt *s, int i) {
+static bool try_member(OnePass *u, Stmt *s, int i) {
     Cx *c = u->c;
     Program *p = u->p;
     Tensor *t = s->op.t[i], *lead = s->op.t[0];
@@ -222,14 +222,15 @@ static bool try_member(Inline *u, Stmt *s, int i) {
     for (int j = 0; j < s->op.n; j++) /* a kernel computes one */
         if (softmax_sum_find(c, s->op.t[j]->body, &other)) return false;
     const double before = cost_group_ns(p, s, p->schedule->units) + chain_ns(u);
-    const double after = attention_ns(p, &plan, n, axis) / p->schedule->units + p->schedule->device->group_ns;
+    const double after =
+        attention_ns(p, &plan, n, axis) / p->schedule->units + p->schedule->device->group_ns;
     if (!decide(p, X_ATTENTION, s, before, after)) return false;
     t->body = e_replace(c, t->body, e, k.whole);
     return true;
 }
 
 static void try_group(void *user, Seq *q, int *at) {
-    Inline *u = user;
+    OnePass *u = user;
     Stmt *s = q->s.p[*at];
     if (s->kind != S_OP || s->level == LEVEL_HOST) return;
     u->seq = q;
@@ -244,7 +245,7 @@ static void try_group(void *user, Seq *q, int *at) {
 
 void pass_attention(Program *p) {
     Cx *c = p->cx;
-    Inline u = {.p = p, .c = c};
+    OnePass u = {.p = p, .c = c};
     if (p->schedule->lanes <= 1 || device_is_gpu(p->schedule->device)) return;
     u.uses = NEWN(c->a, int, c->next_tensor + 1);
     u.leads = NEWN(c->a, int8_t, c->next_tensor + 1);

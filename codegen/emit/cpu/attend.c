@@ -1,7 +1,7 @@
-/* attention.c: prints softmax-weighted sums in one pass over blocks of keys
- * (scheduler/kernel/attention.h). */
+/* attend.c: prints softmax-weighted sums in one pass over blocks of keys
+ * (scheduler/kernel/attend.h). */
 #include "codegen/emit/emit.h"
-#include "scheduler/kernel/attention.h"
+#include "scheduler/kernel/attend.h"
 
 /* What the function has computed: a row's sum of weights; the weighted values. */
 static const char *computed(Group *g, Expr *e) {
@@ -130,12 +130,27 @@ static const char *by_own(Group *g, const AttentionFactor *t) {
     return t->flat ? fn_expr(&g->f, t->by_own) : "1";
 }
 
-/* Opens the loop over blocks of keys, and finds the block's keys and values. */
-static void open_keys(Group *g) {
+/* Opens the loop over blocks of keys, and finds the block's keys and values. `last`: the last of
+ * the rows; `rows`: how many there are. */
+static void open_keys(Group *g, const char *last, const char *rows) {
     const AttentionKernel *k = g->k->attention;
     Fn *f = &g->f;
     const char *all = fn_expr(f, k->sum.key->extent);
+    if (k->nend) {
+        const int bound = f->bound.n;
+        fn_line(f, "int64_t end = %s;", all);
+        if (k->m) fn_bind(f, e_axis(f->c, k->m), last);
+        for (int i = 0; i < k->nend; i++) {
+            fn_count(f, k->end[i]);
+            const char *end = fn_expr(f, k->end[i]);
+            fn_line(f, "end = bk_mini(end, bk_maxi(%s, 1));", end);
+        }
+        f->bound.n = bound;
+    }
     fn_open(f, "for (int64_t j0 = 0; j0 < %s; j0 += %d) {", all, k->block);
+    if (k->nend)
+        fn_line(f, "if (j0 >= end && bx_settled(top, %s, %s)) break;", rows,
+                fn_expr(f, e_num(f->c, DT_F32, k->excluded)));
     fn_line(f, "const int64_t keys = bk_mini(%s - j0, %d);", all, k->block);
     factor(g, &k->keys, k->along, k->size, k->size, "kk");
     factor(g, &k->values, k->v, k->width, k->padded, "vv");
@@ -214,7 +229,7 @@ static void tile(Group *g) {
             "float top[%d] __attribute__((aligned(64))), scale[%d] __attribute__((aligned(64)));",
             k->tile, k->tile);
     fn_line(f, "for (int64_t l = 0; l < width; l++) top[l] = -BK_INF, total[l] = 0;");
-    open_keys(g);
+    open_keys(g, "(first + rows - 1)", "rows");
     Multiply p = {.y = "s",
                   .pitch = pitch,
                   .more = "false",
@@ -305,9 +320,9 @@ static void single(Group *g) {
     }
     single_query(g);
     fn_line(f, "float *const out = sums + row * %lld;", (long long)k->padded);
-    fn_line(f, "float x[%d] __attribute__((aligned(64))), top = -BK_INF, scale;", k->block);
+    fn_line(f, "float x[%d] __attribute__((aligned(64))), top[1] = {-BK_INF}, scale;", k->block);
     fn_line(f, "total[row] = 0;");
-    open_keys(g);
+    open_keys(g, "im", "1");
     if (k->by_keys) {
         fn_line(f, "for (int64_t l = 0; l < keys; l++) x[l] = 0;");
         fn_open(f, "for (int64_t c = 0; c < %lld; c++) {", (long long)k->size);
@@ -319,7 +334,7 @@ static void single(Group *g) {
         fn_line(f, "bx_attend_dots(x, q, kk, %s, keys, %lld);", by_key(g, &k->keys, k->size),
                 (long long)k->size);
     score_row(g);
-    fn_line(f, "bx_attend_row(x, keys, &top, &total[row], &scale);");
+    fn_line(f, "bx_attend_row(x, keys, top, &total[row], &scale);");
     fn_line(f, "BK_SIMD");
     fn_line(f, "for (int64_t l = 0; l < %lld; l++) out[l] = j0 ? out[l] * scale : 0;",
             (long long)k->padded);
@@ -368,7 +383,7 @@ void group_attention(Group *g) {
     Emit *em = g->em;
     Fn *f = &g->f;
     g->reduce = computed;
-    helper_text(em, "extern/attention.inc");
+    helper_text(em, "extern/attend.inc");
     group_range(g);
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis; i++)

@@ -1,8 +1,8 @@
-/* attention.c: recognizes softmax-weighted sums, as attention.h describes.
+/* softmax_sum.c: recognizes softmax-weighted sums, as softmax_sum.h describes.
  *
  * Expressions are hash-consed: the scores in the maximum, in the sum and in the weights are equal
  * when they are one node, once they are over the same axis. */
-#include "utask/attention.h"
+#include "utask/softmax_sum.h"
 
 #include <math.h>
 
@@ -35,13 +35,13 @@ static bool reduces(Cx *c, const Expr *r, Axis *key, const Expr *of) {
            e_subst(c, r->a[0], 1, r->raxis, &at, NULL, NULL) == of;
 }
 
-typedef struct Sums {
+typedef struct ScoreSums {
     Map *seen;
     Expr *first;
     int n;
-} Sums;
+} ScoreSums;
 
-static void count_sums(Sums *s, Expr *e) {
+static void count_sums(ScoreSums *s, Expr *e) {
     if (!(e->flags & EF_REDUCE) || !map_add(s->seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_REDUCE && s->n++ == 0) s->first = e;
     for (int i = 0; i < e->n; i++) count_sums(s, e->a[i]);
@@ -49,9 +49,10 @@ static void count_sums(Sums *s, Expr *e) {
 
 /* Sets the sum of products that the scores contain. */
 static bool scores(Cx *c, SoftmaxSum *a) {
-    Sums s = {.seen = map_new(c->a)};
+    ScoreSums s = {.seen = map_new(c->a)};
     count_sums(&s, a->score);
-    if (s.n != 1 || s.first->dtype != DT_F32 || s.first->naxis != 1 || !product_of(s.first, &a->dot))
+    if (s.n != 1 || s.first->dtype != DT_F32 || s.first->naxis != 1 ||
+        !product_of(s.first, &a->dot))
         return false;
     a->query = e_uses_axis(a->dot.factor[0], a->key);
     return !e_uses_axis(a->dot.factor[a->query], a->key) &&
@@ -86,16 +87,16 @@ bool softmax_sum_of(Cx *c, Expr *e, SoftmaxSum *a) {
     return false;
 }
 
-typedef struct Find {
+typedef struct SumSearch {
     Cx *c;
     SoftmaxSum *a;
-} Find;
+} SumSearch;
 static bool is_softmax_sum(void *user, Expr *e) {
-    const Find *f = user;
+    const SumSearch *f = user;
     return softmax_sum_of(f->c, e, f->a);
 }
 
 bool softmax_sum_find(Cx *c, Expr *e, SoftmaxSum *a) {
-    Find f = {c, a};
+    SumSearch f = {c, a};
     return find_reduction(map_new(c->a), e, true, is_softmax_sum, &f) != NULL;
 }

@@ -1,7 +1,8 @@
-/* attention.c: the roles of axes and the sizes of blocks of softmax-weighted sums. */
-#include "scheduler/kernel/attention.h"
+/* attend.c: the roles of axes and the sizes of blocks of softmax-weighted sums. */
+#include "scheduler/kernel/attend.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/products.h"
 
 #include <math.h>
 
@@ -33,6 +34,24 @@ static void choose_factor(Cx *c, AttentionKernel *k, Map *seen, Expr *e) {
     for (int i = 0; i < e->n; i++) choose_factor(c, k, seen, e->a[i]);
 }
 
+/* Adds the bounds of the keys for which cond can be true. */
+static void choose_ends(Cx *c, AttentionKernel *k, Expr *cond) {
+    Expr *coef, *rest, *row;
+    if (cond->op == E_AND) {
+        choose_ends(c, k, cond->a[0]);
+        choose_ends(c, k, cond->a[1]);
+        return;
+    }
+    if ((cond->op != E_LT && cond->op != E_LE) || cond->a[0]->dtype != DT_I64 ||
+        k->nend == ATTENTION_ENDS || cond->flags & (EF_GUARD | EF_REDUCE) ||
+        !e_affine(c, e_sub(c, cond->a[1], cond->a[0]), k->sum.key, &coef, &rest) ||
+        !e_is_ival(coef, -1) || e_uses_axis(rest, k->sum.key))
+        return;
+    int64_t by = 0;
+    if (k->m && (!e_affine(c, rest, k->m, &row, &(Expr *){NULL}) || !e_is_int(row, &by))) return;
+    if (by >= 0) k->end[k->nend++] = e_addi(c, rest, cond->op == E_LE);
+}
+
 static bool choose_axes(AttentionKernel *k, int n, Axis *const *axis) {
     const SoftmaxSum *a = &k->sum;
     int64_t most = 0;
@@ -56,8 +75,8 @@ static bool choose_sizes(AttentionKernel *k, int lanes) {
     k->singles = rows < 0 || rows <= k->few;
     k->tiles = rows < 0 || rows > k->few;
     k->tile = !k->tiles ? k->few : rows >= 0 && rows <= lanes ? lanes : ATTENTION_WIDTH * lanes;
-    /* Keys, values and scores of a block stay in the first cache. */
-    k->block = wide <= 64 ? 64 : wide <= 128 ? 32 : 16;
+    /* Values and scores of a block come from the caches next to the core. */
+    k->block = wide <= 64 ? 128 : wide <= 128 ? 64 : 32;
     const int64_t copies = (k->keys.flat ? 0 : k->size) + (k->values.flat ? 0 : k->padded);
     return k->tile * (k->size + k->padded + k->block) + k->block * copies <= SCRATCH;
 }
@@ -76,6 +95,11 @@ bool attention_plan(Cx *c, const SoftmaxSum *sum, int n, Axis *const *axis, int 
     k->factor = e_num(c, DT_F32, 1);
     k->product = sum->dot.reduce;
     choose_factor(c, k, map_new(c->a), sum->score);
+    const Expr *score = sum->score;
+    if (score->op == E_SELECT && score->a[2]->op == E_CONST) {
+        k->excluded = score->a[2]->f;
+        choose_ends(c, k, score->a[0]);
+    }
     if (k->m) {
         AttentionFactor q = {.e = k->query};
         k->turns = in_place(c, &q, k->m, k->along) && e_is_ival(q.by_own, 1);
@@ -101,23 +125,14 @@ double attention_ns(const Program *p, const AttentionKernel *k, int n, Axis *con
     const double copied = (k->keys.flat ? 0 : (double)k->size) +
                           (k->values.flat ? 0 : (double)k->padded),
                  moved = 4.0 * (double)(k->size + k->padded);
-    double score = 2.0 * (double)(k->size + k->padded) / d->gflops + d->function_ns + 4 * d->element_ns;
+    double score =
+        2.0 * (double)(k->size + k->padded) / d->gflops + d->function_ns + 4 * d->element_ns;
     double ns = rows * keys * score + tiles * keys * copied * d->element_ns;
     return outer * fmax(ns, keys * moved / device_gbps(d, outer * keys * moved));
 }
 
-typedef struct Members {
-    const Kernel *k;
-    bool read;
-} Members;
-static void member_load(void *user, Expr *e) {
-    Members *m = user;
-    for (int i = 0; i < m->k->n; i++) m->read |= e->t == m->k->t[i];
-}
-
 bool kernel_attention(Kernel *g) {
     SoftmaxSum a, other;
-    Members m = {g, false};
     bool found = false;
     for (int i = 0; i < g->n; i++) {
         if (!softmax_sum_find(g->c, g->value[i], &other)) continue;
@@ -126,9 +141,10 @@ bool kernel_attention(Kernel *g) {
         found = true;
     }
     if (!found) return false;
-    e_each_load(g->c, a.reduce, member_load, &m);
     AttentionKernel *k = NEW(g->a, AttentionKernel);
-    if (m.read || !attention_plan(g->c, &a, g->naxis, g->axis, g->lanes, k)) return false;
+    if (kernel_reads_member(g, a.reduce) ||
+        !attention_plan(g->c, &a, g->naxis, g->axis, g->lanes, k))
+        return false;
     g->kind = KERNEL_ATTENTION;
     g->attention = k;
     return true;
