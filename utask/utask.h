@@ -355,10 +355,10 @@ typedef struct Program {
     struct Probes *probes;
     /* what passes base decisions on (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     struct Schedule *schedule;
-    int nfused; /* number of tensors that fusion substituted into their users */
-    int nfunc;  /* number of recursive functions */
+    int nfused;      /* number of tensors that fusion substituted into their users */
+    int nfunc;       /* number of recursive functions */
     bool calls_only; /* no group is inlined into the control flow (scheduler/kernel/kernel.h) */
-    bool draws; /* results depend on random numbers */
+    bool draws;      /* results depend on random numbers */
     /* State: output carry_output[i] of one run is input carry_input[i] of the next. */
     int ncarry;
     const int *carry_input, *carry_output;
