@@ -208,6 +208,7 @@ static bool agree(Case k, DType t, const void *want, const void *got, int i) {
     double x = elem_get_f(t, want, i), y = elem_get_f(t, got, i);
     if (isnan(x) && isnan(y)) return true;
     if (!expr_row[k.op].single || t == DT_F64) return false;
+    if (k.op == E_SIGMOID && y == 0 && t != DT_F16) return fabs(x) < 0x1p-126; /* math.inc */
     return t == DT_F32   ? apart(x, y, 23, -126) <= 3
            : t == DT_F16 ? apart(x, y, 10, -14) <= 1
                          : apart(x, y, 7, -126) <= 1;
