@@ -26,7 +26,7 @@ typedef struct Cli {
     bool seeded; /* --seed */
     double rtol, atol;
     double every_ms; /* 0: not given */
-    int ninput; /* -i NAME=FILE */
+    int ninput;      /* -i NAME=FILE */
     const char **input_name, **input_file;
     int nscan, ncarry;
     const char **scan_input, **carry_input, **carry_output;

@@ -26,8 +26,8 @@ void pass_positions(Program *p);
  * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
 
-/* Requires single-tensor OPs. On processors with vectors, values of 16-bit floats are kept in memory
- * as float32, where nobody else sees them, and 16-bit factors of products become float32. */
+/* Requires single-tensor OPs. On processors with vectors, values of 16-bit floats are kept in
+ * memory as float32, where nobody else sees them, and 16-bit factors of products become float32. */
 void pass_widen(Program *p);
 
 /* Requires single-tensor OPs. On processors with vectors, sets Tensor.coded of factors that are

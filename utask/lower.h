@@ -155,7 +155,8 @@ Tensor *t_squeeze(Lower *L, Tensor *a, int axis);     /* dim must be 1: checked 
 Tensor *t_at(Lower *L, Tensor *a, int axis, Expr *i); /* drops the axis, at i, which is in range */
 Tensor *t_flip(Lower *L, Tensor *a, int axis);
 Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b); /* numpy matmul with batch broadcasting; int ok */
-/* The same of 8-bit integers less their zero points, which broadcast to them (NULL: 0), in int32. */
+/* The same of 8-bit integers less their zero points, which broadcast to them (NULL: 0), in int32.
+ */
 Tensor *t_matmul_bytes(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero);
 Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log); /* in float32 for 16-bit floats */
 

@@ -53,11 +53,11 @@ struct Tensor {
     Expr *folded;      /* TK_CONST: what lowering computed it from, over axis[]; or NULL */
     /* TK_CONST: how kernels may store it in fewer bits (utask/coded.h); or NULL */
     const struct Coded *coded;
-    Expr **elem;       /* uniform values of all elements in row-major order, or NULL */
-    int index;         /* TK_INPUT */
-    Seq *seq;          /* where it is defined */
-    bool owned;        /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
-    int ret;           /* > 0: it is written where the function's caller wants result ret - 1 */
+    Expr **elem; /* uniform values of all elements in row-major order, or NULL */
+    int index;   /* TK_INPUT */
+    Seq *seq;    /* where it is defined */
+    bool owned;  /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
+    int ret;     /* > 0: it is written where the function's caller wants result ret - 1 */
     /* TK_TE: its elements are those of this loop-carried value, which the loop fills row by row
      * (LoopCarry.rows), from row `row` on; or NULL */
     Tensor *table;

@@ -56,7 +56,7 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
-    int step; /* loops: neighbours along the last axis that are computed side by side */
+    int step;        /* loops: neighbours along the last axis that are computed side by side */
     int64_t scratch; /* bytes of a block's own memory, while the group runs */
     OwnPart *own;    /* in the order in which they are read */
     int nown;

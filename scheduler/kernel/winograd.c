@@ -69,11 +69,10 @@ static const Packed *pack(const Winograd *w) {
                 .limit = k->nlane,
                 .dtype = DT_F32,
                 .winograd = true};
-    p.source[0] =
-        (PackSource){.data = t->data,
-                     .base = s->base,
-                     .stride = {s->stride[w->y], s->stride[w->x], vec * s->v_stride,
-                                s->stride[w->c], s->v_stride}};
+    p.source[0] = (PackSource){.data = t->data,
+                               .base = s->base,
+                               .stride = {s->stride[w->y], s->stride[w->x], vec * s->v_stride,
+                                          s->stride[w->c], s->v_stride}};
     return packed_intern(k->g->p, &p);
 }
 

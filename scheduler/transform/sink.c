@@ -17,7 +17,7 @@
 typedef VEC(Tensor *) TensorVec;
 
 typedef struct Readers { /* of a tensor */
-    bool other;      /* it is used as a whole, or by a statement that computes no tensor */
+    bool other;          /* it is used as a whole, or by a statement that computes no tensor */
     TensorVec by;
 } Readers;
 

@@ -8,7 +8,7 @@
 /* How a micro-kernel walks along the scalar operand. */
 typedef struct ConvWalk {
     const Packed *packed; /* what it multiplies by */
-    int levels; /* loops, outermost first */
+    int levels;           /* loops, outermost first */
     Expr *count[CONV_REDUCE], *stride[CONV_REDUCE];
     bool partial;   /* the outermost loop runs `count` times; `more`: continue earlier sums */
     Expr *row;      /* stride between positions */

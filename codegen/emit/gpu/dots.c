@@ -112,7 +112,8 @@ static void weights(Group *g, const DotsKernel *k, int part) {
     const DotsPart *q = &k->part[part];
     const DotsOrder *o = &q->order;
     const Resident *kept = dots_kept(q);
-    const char *at = group_weights(g, DT_F32, kept ? resident_name(em, kept) : emit_packed(em, q->weights));
+    const char *at =
+        group_weights(g, DT_F32, kept ? resident_name(em, kept) : emit_packed(em, q->weights));
     const char *positions = arena_printf(f->a, "%lld", (long long)o->n);
     if (kept && (o->columns || o->outer) && o->pieces > 1) {
         fn_line(f, "const int64_t w%d_positions = bk_on_chip(%s) ? to - from : %s;", part, at,
