@@ -26,7 +26,18 @@ typedef struct Layout {
     VEC(Stmt *) branch;
     const Stmt *at; /* at hand */
     bool lanes;     /* of vectors */
+    Map *dense;     /* ids of constants that are known not to be sparse */
 } Layout;
+
+/* Products with it are computed element by element of it, with positions over lanes (sparse.h):
+ * they want no order. */
+static bool is_sparse(const Layout *y, const Tensor *t) {
+    const uint64_t id = (uint64_t)t->id + 1;
+    if (map_geti(y->dense, id)) return false;
+    if (y->lanes && sparse_density(t->data) < SPARSE_WORTH) return true;
+    map_seti(y->dense, id, y->dense);
+    return false;
+}
 
 static void fix(Layout *y, const Tensor *t) {
     if (!t) return;
@@ -148,14 +159,14 @@ static void all_reads(Layout *y) {
 /* ---- wishes ---------------------------------------------------------------------------------- */
 /* 1 + the dimension of t that only the constant operand of a sum of products below e moves along.
  */
-static int constant_axis(const Tensor *t, Expr *e) {
+static int constant_axis(const Layout *y, const Tensor *t, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return 0;
     if (e->op == E_REDUCE) {
         SumProduct p;
         if (!product_of_bytes(e, &p) && (!product_of(e, &p) || !product_plain(&p))) return 0;
         bool constant = p.load[0]->t->kind == TK_CONST;
         if (constant == (p.load[1]->t->kind == TK_CONST)) return 0;
-        if (sparse_density(p.load[!constant]->t->data) < SPARSE_WORTH) return 0;
+        if (is_sparse(y, p.load[!constant]->t)) return 0;
         int best = 0;
         for (int d = t->rank - 1; d >= 0; d--)
             if (axis_size(t->axis[d], 0) >= (best ? axis_size(t->axis[best - 1], 0) + 1 : FEWEST) &&
@@ -167,7 +178,7 @@ static int constant_axis(const Tensor *t, Expr *e) {
         return best;
     }
     for (int i = 0; i < e->n; i++) {
-        int d = constant_axis(t, e->a[i]);
+        int d = constant_axis(y, t, e->a[i]);
         if (d) return d;
     }
     return 0;
@@ -197,8 +208,9 @@ static bool operand_wishes(Layout *y, Expr *e) {
     if (!product_of(e, &p) || !product_plain(&p)) return found;
     const bool constant = p.load[0]->t->kind == TK_CONST;
     const Expr *x = p.load[constant], *w = p.load[!constant];
-    if (w->t->kind != TK_CONST || !movable(y, x->t) || y->last[x->t->id] || x->kind ||
-        w->t->data->count < RESULTS * axes_size(e->naxis, e->raxis, 1) || !is_window(y, &p, x))
+    if (w->t->kind != TK_CONST || is_sparse(y, w->t) || !movable(y, x->t) || y->last[x->t->id] ||
+        x->kind || w->t->data->count < RESULTS * axes_size(e->naxis, e->raxis, 1) ||
+        !is_window(y, &p, x))
         return found;
     for (int d = 0; d < x->n; d++) {
         if (x->a[d]->op != E_AXIS || axis_size(x->a[d]->axis, 0) < FEWEST ||
@@ -303,7 +315,7 @@ static void wishes(Layout *y) {
         for (int i = 0; i < y->te.n; i++) {
             Tensor *t = y->te.p[i];
             if (!movable(y, t) || y->last[t->id] || few_only(y, t)) continue;
-            Wish w = {y, t, constant_axis(t, t->body)};
+            Wish w = {y, t, constant_axis(y, t, t->body)};
             if (!w.last) e_each_load(y->c, t->body, wish_load, &w);
             if (w.last) changed |= set_last(y, t, w.last);
         }
@@ -341,6 +353,7 @@ void pass_layout(Program *p) {
     Layout y = {.c = p->cx, .lanes = p->schedule->lanes > 1};
     y.fixed = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     y.last = NEWN(p->cx->a, int, p->cx->next_tensor + 1);
+    y.dense = map_new(p->cx->a);
     y.many = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     y.few = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) {
