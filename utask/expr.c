@@ -89,6 +89,9 @@ Expr *expr_intern(Cx *c, Expr *key) {
     e->id = c->next_expr++;
     e->flags = expr_row[e->op].mark;
     for (int k = 0; k < e->n; k++) e->flags |= e->a[k]->flags;
+    /* A sum of a constant, say, has no other symbols than those of its extents. */
+    for (int k = 0; e->op == E_REDUCE && k < e->naxis; k++)
+        e->flags |= e->raxis[k]->extent->flags & EF_SYM;
     e->pure = !(e->flags & (EF_AXIS | EF_LOAD | EF_REDUCE));
     t->slot[i] = e;
     if (++t->n * 2 > t->cap) {

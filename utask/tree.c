@@ -157,6 +157,8 @@ bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const vo
     if (e->op == E_SYM) return is(user, e->sym);
     for (int i = 0; i < e->n; i++)
         if (any_sym(e->a[i], is, user)) return true;
+    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
+        if (any_sym(e->raxis[i]->extent, is, user)) return true;
     return false;
 }
 

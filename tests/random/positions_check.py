@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Constants that are functions of their position, and ones that nearly are: read whole, through a Transpose, a Gather at
-positions of the run and in a Loop, in every type, against numpy.
+positions of the run and in a Loop, and summed over axes of the run, in every type, against numpy.
 
     positions_check.py [COUNT] [--seed S] [--braid PATH]
 """
@@ -52,7 +52,9 @@ def model(r, g):
     for k in range(CONSTANTS):
         c = form(r, g)
         constants.append(numpy_helper.from_array(c, f"c{k}"))
-        how = r.choice(["whole", "turned", "gathered", "chosen", "loop"])
+        how = r.choice(["whole", "turned", "gathered", "chosen", "loop", "summed"])
+        if how == "summed" and c.dtype not in (np.float32, np.float64, np.int32, np.int64):
+            how = "gathered"
         if how in ("whole", "turned"):
             perm = r.sample(range(c.ndim), c.ndim)
             x = c if c.dtype == np.bool_ else g.integers(0, 5, c.shape).astype(c.dtype)
@@ -65,6 +67,12 @@ def model(r, g):
             give(f"y{k}", np.transpose(y, perm) if how == "turned" else y)
             continue
         axis = r.randrange(c.ndim)
+        if how == "summed":
+            infos.append(helper.make_tensor_value_info(f"x{k}", TP.INT64, [1]))
+            inputs.append(np.array([axis]))
+            nodes.append(helper.make_node("ReduceSum", [f"c{k}", f"x{k}"], [f"y{k}"], keepdims=1))
+            give(f"y{k}", c.sum(axis, keepdims=True, dtype=c.dtype))
+            continue
         at = g.integers(-c.shape[axis], c.shape[axis], r.choice([1, 4]))
         if how == "chosen":
             at = at[:1]
