@@ -118,17 +118,27 @@ static void build(Library *l, int n) {
     build_weights(l->d, l->text_path, l->so_path);
 }
 
+/* False: it failed, with a message; temporary files may be left. */
+static bool try_build(Library *l, int n) {
+    Diag *const d = l->d;
+    jmp_buf jb, *const up = d->top;
+    d->top = &jb;
+    if (setjmp(jb)) {
+        l->d->top = up;
+        return false;
+    }
+    build(l, n);
+    d->top = up;
+    return true;
+}
+
 void compile_build_cpu(Diag *d, int n, const Unit *unit, const char *text_path, const char *so_path,
                        const CompileOptions *o) {
     const int parts = n ? n : 1;
     Library l = {.d = d, .o = o, .text_path = text_path, .so_path = so_path, .n = n, .unit = unit};
-    jmp_buf jb, *up = d->top;
     ASSERT(parts <= UNITS_MAX);
     if (!(l.part = calloc((size_t)parts, sizeof *l.part))) err(d, ST_MEMORY, NULL, "out of memory");
-    d->top = &jb;
-    const bool ok = setjmp(jb) == 0;
-    if (ok) build(&l, parts);
-    d->top = up;
+    const bool ok = try_build(&l, parts);
     for (int i = 0; i < parts; i++) {
         if (n && *l.part[i].text) unlink(l.part[i].text);
         if (*l.part[i].object) unlink(l.part[i].object);
