@@ -11,7 +11,7 @@ source cmake/setup.sh
 
 JOBS=2
 MIN_CONFORMANCE=1835 # of 1905 folders; the others need what Braid says that it does not support
-CPU_SHARE=${BRAID_CPU_SHARE:-6} # one of so many of them with a C compiler behind it, which takes its time; 1: all
+CPU_SHARE=${BRAID_CPU_SHARE:-7} # one of so many of them with a C compiler behind it, which takes its time; 1: all
 MIN_NEWER=95 # of a hundred tests that a newer onnx has
 SOME_MODELS="attention_grow blockdrop experts_dispatch lstm_operator mvrnn rnnt seq2seq treelstm" # a loop, a branch, … of each kind
 GRAPHS=70 # ONNX Runtime cannot run one or two in a hundred
@@ -114,7 +114,7 @@ synchronization() {
     "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list) --full --out "$full"
     "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list-many) --batch 64 --full --out "$full/64"
     "$PYTHON" tests/plan/structure.py --braid $BRAID "$full"
-    "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
+    "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,seq2seq_scan}
     rm -rf "$full"
 }
 
@@ -155,7 +155,7 @@ hipify() {
 ray_examples() {
     environment $RAY_VENV cmake/requirements-ray.txt
     install_package $RAY_VENV
-    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 800
+    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 500
 }
 
 # Modules through braid.torch, with the wheel.
@@ -304,11 +304,11 @@ matrix_units() {
 }
 
 # For GPUs that are not here: what the compilers and the machine code say is what was planned.
-compile_cuda() { # all for two chips, some for a third one
+compile_cuda() { # all for one chip, some for two others
     local some=$LOGS/cuda
-    PYTHON=$PYTHON TARGETS="cuda:sm_80 cuda:sm_90" tests/gpu/gpu_compile.sh build/release
+    PYTHON=$PYTHON TARGETS=cuda:sm_90 tests/gpu/gpu_compile.sh build/release
     "$PYTHON" -m models $SOME_MODELS --small --out "$some"
-    TARGETS=cuda:sm_100 tests/gpu/gpu_compile.sh build/release "$some"
+    TARGETS="cuda:sm_80 cuda:sm_100" tests/gpu/gpu_compile.sh build/release "$some"
     "$PYTHON" tests/gpu/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 }
 compile_hip() { # all for one chip, some for two others, of other families
@@ -420,7 +420,7 @@ step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 60
-step emulated-conf emulated conformance --folders 100
+step emulated-conf emulated conformance --folders 70
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
 step rnn rnn
 step contrib contrib
