@@ -10,6 +10,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/softmax_sum.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #if BRAID_TINY /* small tensors belong to several units, too */
@@ -38,15 +39,43 @@ typedef struct Dist {
                     0 */
 } Dist;
 
+typedef struct Columns {
+    const Axis *x;
+    bool found;
+} Columns;
+
+static bool has_columns(void *user, Expr *e) {
+    Columns *k = user;
+    SumProduct p;
+    if (!product_of_bytes(e, &p) && !product_of(e, &p)) return false;
+    for (int i = 0; i < 2; i++)
+        k->found |= p.load[i] && p.load[i]->t->kind == TK_CONST && e_uses_axis(p.factor[i], k->x) &&
+                    !e_uses_axis(p.factor[!i], k->x);
+    return k->found;
+}
+
+/* Whether the group has sums of products with constants that alone move along axis x: kernels lay
+ * it over vector lanes. */
+static bool is_columns(const Dist *d, const Stmt *s, const Axis *x) {
+    Columns k = {x, false};
+    Map *seen = map_new(d->c->a);
+    for (int i = 0; i < s->op.n && !k.found; i++)
+        find_reduction(seen, s->op.t[i]->body, false, has_columns, &k);
+    return k.found;
+}
+
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
- * by whole vectors; short outer ones (channels, heads) element by element. For blocks of threads
- * neither matters. */
-static int grain_of(const Dist *d, const Expr *extent, bool last) {
+ * by whole vectors, and so are those that kernels lay over lanes; other short ones (heads) element
+ * by element. For blocks of threads neither matters. */
+static int grain_of(const Dist *d, const Stmt *s, int dim, const Expr *extent) {
+    const bool last = dim == s->op.t[0]->rank - 1;
     const int grain = d->grain;
     int64_t n;
     if (TINY_GRAIN || device_is_gpu(d->p->schedule->device)) return 1;
     if (!e_is_int(extent, &n)) return grain;
-    return n < 16 || (!last && n < 64) ? 1 : n < 2 * grain ? 16 : grain;
+    return n < 16 || (!last && n < 64 && !is_columns(d, s, s->op.t[0]->axis[dim])) ? 1
+           : n < 2 * grain                                                         ? 16
+                                                                                   : grain;
 }
 
 const Part part_whole = {PART_WHOLE, 0, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, 0, NULL, 0};
@@ -212,7 +241,7 @@ static void choose(Dist *d, Stmt *s) {
             s->op.split = x;
             s->op.inner = whole ? NULL : inner.extent;
             s->op.edge = whole ? 0 : inner.edge;
-            s->op.grain = grain_of(d, whole ? x->extent : inner.extent, last);
+            s->op.grain = grain_of(d, s, k, whole ? x->extent : inner.extent);
             int64_t score = split_score(d, s, k, f.t.p, f.t.n);
             if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
             best = whole ? (Inner){.x = x} : inner;
@@ -384,7 +413,7 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
     double time[MAX_RANK], best = 0, shared = ns - plan->device->group_ns;
     uint32_t fair = 0;
     for (int k = 0; k < lead->rank; k++) {
-        int64_t size, grain = grain_of(d, lead->axis[k]->extent, k == lead->rank - 1);
+        int64_t size, grain = grain_of(d, s, k, lead->axis[k]->extent);
         if (!e_is_int(lead->axis[k]->extent, &size)) return UINT32_MAX;
         double parts = (double)((size + grain - 1) / grain);
         if (parts > units) parts = units;
@@ -424,7 +453,7 @@ static void choose_wanted(void *user, Stmt *s) {
     Way way[WAYS_MAX] = {{0, ns}};
     int n = 1;
     for (int k = 0; k < lead->rank; k++) {
-        int64_t size, grain = grain_of(d, lead->axis[k]->extent, k == lead->rank - 1);
+        int64_t size, grain = grain_of(d, s, k, lead->axis[k]->extent);
         if (!(fair >> k & 1) && !device_is_gpu(plan->device)) continue;
         if (!e_is_int(lead->axis[k]->extent, &size) || size > grain) way[n++] = (Way){k + 1, ns};
     }
