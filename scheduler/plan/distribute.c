@@ -65,14 +65,15 @@ static bool is_columns(const Dist *d, const Stmt *s, const Axis *x) {
 }
 
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
- * by whole vectors, and so are those that kernels lay over lanes; other short ones (heads) element
- * by element. For blocks of threads neither matters. */
+ * by whole vectors, and so are those that kernels lay over lanes; other short ones (heads), and
+ * rows of which only the run knows how many there are, element by element. For blocks of threads
+ * neither matters. */
 static int grain_of(const Dist *d, const Stmt *s, int dim, const Expr *extent) {
     const bool last = dim == s->op.t[0]->rank - 1;
     const int grain = d->grain;
     int64_t n;
     if (TINY_GRAIN || device_is_gpu(d->p->schedule->device)) return 1;
-    if (!e_is_int(extent, &n)) return grain;
+    if (!e_is_int(extent, &n)) return last ? grain : 1;
     return n < 16 || (!last && n < 64 && !is_columns(d, s, s->op.t[0]->axis[dim])) ? 1
            : n < 2 * grain                                                         ? 16
                                                                                    : grain;
@@ -201,7 +202,8 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
     if (last && sums && n < 256 && !device_is_gpu(plan->device))
         score = score > 30 ? score - 30 : 1;
-    if (!known) score = 4;                   /* it may be 1: then nothing would be shared */
+    /* It may be 1: then nothing would be shared. Of an image the first one, the batch, often is. */
+    if (!known) score = lead->rank > 3 && k == 0 ? 3 : 4;
     if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
     return score;
 }
