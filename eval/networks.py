@@ -6,11 +6,8 @@
 Each is exported by torch.onnx.export (once, into WORK), compiled, and compared with ONNX Runtime and timed as real.py
 does it. Needs torch and onnxscript. Exit status 1 if one failed.
 """
-import argparse
 import os
 import sys
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def networks():
@@ -236,15 +233,10 @@ def export(work, only):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--only", default="")
+    import real  # here, for export() needs torch and not what real.py needs
+    p = real.options(__doc__, "build/networks")
     p.add_argument("--time", action="store_true")
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--out")
-    p.add_argument("--work", default=os.path.join(ROOT, "build/networks"))
-    p.add_argument("--braid", default=os.path.join(ROOT, "build/release/braid"))
     a = p.parse_args()
-    import real
     return real.summary([real.report(real.check(name, path, a)) for name, path in export(a.work, a.only)], a.out)
 
 

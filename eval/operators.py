@@ -8,7 +8,6 @@ compiled, compared with ONNX Runtime, and both are timed in alternating runs wit
 line for each and, last, the geometric mean and the least of ONNX Runtime's time over Braid's. --files takes the .onnx
 files of a folder instead. Exit status 1 if one failed.
 """
-import argparse
 import glob
 import os
 import statistics
@@ -20,8 +19,6 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 import real
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Model:
@@ -364,13 +361,8 @@ def members(a):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--only", default="", help="members whose name has this text")
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--out")
+    p = real.options(__doc__, "build/operators")
     p.add_argument("--files")
-    p.add_argument("--work", default=os.path.join(ROOT, "build/operators"))
-    p.add_argument("--braid", default=os.path.join(ROOT, "build/release/braid"))
     a = p.parse_args()
     a.time = True
     os.makedirs(a.work, exist_ok=True)

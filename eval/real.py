@@ -244,14 +244,20 @@ def summary(rows, out):
     return failed > 0 or not rows
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--only", default="")
-    p.add_argument("--time", action="store_true")
+def options(doc, work):
+    """A parser of the options that check() reads and of those that scripts with it share; `work`: the default of --work."""
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default="", help="those whose name has this text")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--out")
-    p.add_argument("--work", default=os.path.join(ROOT, "build/real"))
+    p.add_argument("--work", default=os.path.join(ROOT, work))
     p.add_argument("--braid", default=os.path.join(ROOT, "build/release/braid"))
+    return p
+
+
+def main():
+    p = options(__doc__, "build/real")
+    p.add_argument("--time", action="store_true")
     a = p.parse_args()
     rows = []
     for name, path in fetch(a.work):

@@ -310,7 +310,8 @@ static void score_row(Group *g) {
     fn_close(f, out);
 }
 
-static void single(Group *g) {
+/* Opens the loop over the tile's rows. */
+static Scope open_rows(Group *g) {
     const AttentionKernel *k = g->k->attention;
     Fn *f = &g->f;
     const Scope out = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
@@ -318,6 +319,13 @@ static void single(Group *g) {
         fn_line(f, "const int64_t im = first + row;");
         fn_bind(f, e_axis(f->c, k->m), "im");
     }
+    return out;
+}
+
+static void single(Group *g) {
+    const AttentionKernel *k = g->k->attention;
+    Fn *f = &g->f;
+    const Scope out = open_rows(g);
     single_query(g);
     fn_line(f, "float *const out = sums + row * %lld;", (long long)k->padded);
     fn_line(f, "float x[%d] __attribute__((aligned(64))), top[1] = {-BK_INF}, scale;", k->block);
@@ -357,11 +365,7 @@ static void single(Group *g) {
 static void epilogue(Group *g) {
     const AttentionKernel *k = g->k->attention;
     Fn *f = &g->f;
-    const Scope out = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
-    if (k->m) {
-        fn_line(f, "const int64_t im = first + row;");
-        fn_bind(f, e_axis(f->c, k->m), "im");
-    }
+    const Scope out = open_rows(g);
     fn_line(f, "float *const out = sums + row * %lld;", (long long)k->padded);
     const char *by = fn_expr(f, k->sum.divisor);
     if (k->sum.nan_to_zero) fn_line(f, "const bool none = !(total[row] > 0);");
