@@ -124,6 +124,22 @@ Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *con
     return t;
 }
 
+typedef struct Inlined {
+    Cx *c;
+    const Tensor *t;
+} Inlined;
+
+static Expr *inlined_load(void *user, Expr *e) {
+    const Inlined *k = user;
+    const Tensor *t = k->t;
+    return e->t == t ? e_subst(k->c, t->body, t->rank, t->axis, e->a, NULL, NULL) : NULL;
+}
+
+Expr *expr_inlined(Cx *c, Expr *e, const Tensor *t) {
+    Inlined k = {c, t};
+    return e_subst(c, e, 0, NULL, NULL, inlined_load, &k);
+}
+
 Expr *expr_over(Cx *c, Expr *e, const Tensor *from, const Tensor *to, int first) {
     Expr *axis[MAX_RANK];
     for (int i = 0; i < from->rank; i++) axis[i] = e_axis(c, to->axis[first + i]);

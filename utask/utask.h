@@ -373,6 +373,8 @@ void utask_print(Sb *s, const Program *p);
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
 /* A tensor in q with the dtype and name of `like`. A TK_TE has its axes but no body yet. */
 Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *const *dim, Seq *q);
+/* e with the body of t, a TE, in place of every load of it. */
+Expr *expr_inlined(Cx *c, Expr *e, const Tensor *t);
 /* e, over the axes of `from`, over those of `to` from number `first` on. */
 Expr *expr_over(Cx *c, Expr *e, const Tensor *from, const Tensor *to, int first);
 /* The element of t at the position of domain's own axes. */

@@ -306,12 +306,6 @@ static bool makes_codes(const Fuse *f, const Tensor *t) {
 }
 
 /* ---- sums over windows ----------------------------------------------------------------------- */
-static Expr *inlined(void *user, Expr *e) {
-    const Fuse *f = user;
-    const Tensor *t = f->fused;
-    return e->t == t ? e_subst(f->c, t->body, t->rank, t->axis, e->a, NULL, NULL) : NULL;
-}
-
 /* Whether sums over windows below e, which is part of u, stay such when what they load of f->fused
  * is computed there; `all`: and all products that load it are such. */
 static bool stay_windows(Fuse *f, Map *seen, const Tensor *u, Expr *e, bool all) {
@@ -325,7 +319,7 @@ static bool stay_windows(Fuse *f, Map *seen, const Tensor *u, Expr *e, bool all)
         loads |= x && x->t == f->fused;
     }
     if (loads && (all || windows_of(f->c, e, u->rank, u->axis, lanes, &w)) &&
-        !windows_of(f->c, e_subst(f->c, e, 0, NULL, NULL, inlined, f), u->rank, u->axis, lanes, &w))
+        !windows_of(f->c, expr_inlined(f->c, e, f->fused), u->rank, u->axis, lanes, &w))
         return false;
     for (int i = 0; i < e->n; i++)
         if (!stay_windows(f, seen, u, e->a[i], all)) return false;
@@ -538,7 +532,7 @@ void pass_fuse(Program *p) {
         e_each_load(f.c, t->body, add_above, &f);
         for (int k = 0; k < f.of[t->id].users.n; k++) {
             f.user = f.of[t->id].users.p[k];
-            f.user->body = e_subst(f.c, f.user->body, 0, NULL, NULL, inlined, &f);
+            f.user->body = expr_inlined(f.c, f.user->body, t);
             e_each_load(f.c, t->body, add_user, &f);
         }
     }

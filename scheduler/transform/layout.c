@@ -26,17 +26,20 @@ typedef struct Layout {
     VEC(Stmt *) branch;
     const Stmt *at; /* at hand */
     bool lanes;     /* of vectors */
-    Map *dense;     /* ids of constants that are known not to be sparse */
+    Map *sparse;    /* id of a constant -> 1: it is not sparse, 2: it is */
 } Layout;
 
 /* Products with it are computed element by element of it, with positions over lanes (sparse.h):
  * they want no order. */
 static bool is_sparse(const Layout *y, const Tensor *t) {
     const uint64_t id = (uint64_t)t->id + 1;
-    if (map_geti(y->dense, id)) return false;
-    if (y->lanes && sparse_density(t->data) < SPARSE_WORTH) return true;
-    map_seti(y->dense, id, y->dense);
-    return false;
+    if (!y->lanes) return false;
+    uintptr_t known = (uintptr_t)map_geti(y->sparse, id);
+    if (!known) {
+        known = sparse_density(t->data) < SPARSE_WORTH ? 2 : 1;
+        map_seti(y->sparse, id, (void *)known);
+    }
+    return known == 2;
 }
 
 static void fix(Layout *y, const Tensor *t) {
@@ -353,7 +356,7 @@ void pass_layout(Program *p) {
     Layout y = {.c = p->cx, .lanes = p->schedule->lanes > 1};
     y.fixed = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     y.last = NEWN(p->cx->a, int, p->cx->next_tensor + 1);
-    y.dense = map_new(p->cx->a);
+    y.sparse = map_new(p->cx->a);
     y.many = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     y.few = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) {

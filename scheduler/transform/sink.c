@@ -169,12 +169,6 @@ static bool pays(Sink *k, const Stmt *s, Expr *runs) {
 }
 
 /* ---- moving ---------------------------------------------------------------------------------- */
-static Expr *inlined(void *user, Expr *e) {
-    const Sink *k = user;
-    const Tensor *t = k->sunk;
-    return e->t == t ? e_subst(k->c, t->body, t->rank, t->axis, e->a, NULL, NULL) : NULL;
-}
-
 /* What t loads has t's users as users from now on. */
 static void hand_over(void *user, Expr *e) {
     Sink *k = user;
@@ -194,8 +188,7 @@ static void hand_over(void *user, Expr *e) {
 static void sink(Sink *k, Tensor *t) {
     const Readers *u = &k->of[t->id];
     k->sunk = t;
-    for (int i = 0; i < u->by.n; i++)
-        u->by.p[i]->body = e_subst(k->c, u->by.p[i]->body, 0, NULL, NULL, inlined, k);
+    for (int i = 0; i < u->by.n; i++) u->by.p[i]->body = expr_inlined(k->c, u->by.p[i]->body, t);
     e_each_load(k->c, t->body, hand_over, k);
 }
 
