@@ -59,7 +59,7 @@ const Const *interp_fold(Cx *c, const Tensor *t) {
     if (!k) return NULL;
     Exec x;
     exec_fold_init(&x);
-    if (k->count <= 64) x.lanes = 64;
+    if (k->count <= 64 && x.lanes > 64) x.lanes = 64;
     jmp_buf fail;
     Diag d = {.top = &fail};
     Arena *volatile a = NULL;
