@@ -89,7 +89,7 @@ std::map<uint32_t, Alone> alone;
 uint64_t loads[3], stores, meetings;
 
 struct Flag {
-    double at;
+    double posted, at; // when others can see it
     const Segment *path;
 };
 std::unordered_map<uintptr_t, Flag> flags;
@@ -304,7 +304,7 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
         arrive(t);
         issue(t, 1);
         stores++;
-        if (at >= device.heap.low && at < device.heap.high) c.stored = true;
+        if (at >= device.heap.low && at < device.heap.high) c.stored = c.now + latency().fence;
         return;
     }
     const uintptr_t own = reinterpret_cast<uintptr_t>(t->block->shared);
@@ -360,9 +360,8 @@ void count_flag(Thread *t, uintptr_t at, bool write) {
     if (write) {
         arrive(t);
         spend(t, k_grid, l.cycle);
-        flags[at] = {t->count.now + (on_chip ? l.remote : l.travels), nullptr};
-        flags[at].path = end_segment(t, 1);
-        t->count.began = t->count.now;
+        const double now = t->count.now;
+        flags[at] = {now, now + (on_chip ? l.remote : l.travels), end_segment(t, 1)};
         return;
     }
     auto found = flags.find(at);
@@ -376,16 +375,16 @@ void count_flag(Thread *t, uintptr_t at, bool write) {
         t->count.slowest = k_grid;
         return;
     }
-    go_on(t, found->second.at, found->second.path);
-    spend(t, k_grid, way);
+    const Flag &flag = found->second;
+    go_on(t, flag.posted, flag.path);
+    spend(t, k_grid, flag.at - flag.posted + way);
 }
 
 void count_fence(Thread *t, bool device_wide) {
     const Latency &l = latency();
     arrive(t);
     if (!device_wide) return;
-    spend(t, k_grid, t->count.stored ? l.fence : l.fence_idle);
-    t->count.stored = false;
+    spend(t, k_grid, std::max(l.fence_idle, t->count.stored - t->count.now));
 }
 
 void count_atomic(Thread *t, uintptr_t at) {
@@ -405,9 +404,8 @@ void count_block(Thread *const *threads, size_t n) {
         sum += most;
     }
     const Latency &l = latency();
-    for (size_t i = 0; i < n; i++) threads[i]->count.stored |= threads[0]->count.stored;
-    bool stored = false;
-    for (size_t i = 0; i < n; i++) stored |= threads[i]->count.stored;
+    double stored = 0;
+    for (size_t i = 0; i < n; i++) stored = std::max(stored, threads[i]->count.stored);
     meet_all(threads, n, sum / l.schedulers * l.cycle, l.block, k_block);
     for (size_t i = 0; i < n; i++) threads[i]->count.stored = stored;
 }

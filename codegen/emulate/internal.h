@@ -81,8 +81,8 @@ struct Count {
     unsigned used;
     uint32_t function, busiest; // that runs; that did something most often
     uint32_t instructions, waits, most;
+    double stored; // until then a fence waits for the block's stores
     uint8_t slowest;
-    bool stored;
 };
 
 struct Copy { // an asynchronous copy that a thread has begun

@@ -35,7 +35,7 @@ static void flag(const volatile void *p, unsigned bytes, bool write, const void 
     Thread *t = device.current;
     if (!t) return;
     sync_point();
-    if (device.config.count) count_flag(t, address(p), write);
+    if (device.config.count && write) count_flag(t, address(p), true);
     if (device.checking) access(address(p), bytes, write, Mode::sync, pc);
     if (write) {
         device.idle = 0;
@@ -54,6 +54,7 @@ static void flag(const volatile void *p, unsigned bytes, bool write, const void 
     }
     s.at = address(p);
     memcpy(&s.value, const_cast<const void *>(p), bytes < 8 ? bytes : 8);
+    if (device.config.count) count_flag(t, address(p), false); /* others have run since */
     if (device.checking) sync_acquire(t, address(p));
 }
 
