@@ -85,6 +85,43 @@ def inverted_residual(c, hidden, size, stride):
     return build
 
 
+def stem(c, m, k, size, pool_size, before=1):
+    """Conv, Relu and MaxPool of a k x k window at stride 2, or at stride 1 behind an image that is enlarged."""
+    def build(g):
+        x = g.input(1, c, size, size)
+        if before > 1:
+            scales = g.constant(np.array([1, 1, before, before], np.float32))
+            x = g.op("Resize", x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        y = g.op("Relu", g.op("Conv", x, g.weight(m, c, k, k), g.weight(m), strides=[2 if before == 1 else 1] * 2, pads=[k // 2] * 4))
+        return [g.op("MaxPool", y, kernel_shape=[pool_size] * 2, strides=[2, 2], pads=[pool_size // 2 if pool_size > 2 else 0] * 4)]
+    return build
+
+
+def vgg_block(c, size):
+    def build(g):
+        y = g.input(1, c, size, size)
+        for _ in range(2):
+            y = g.op("Relu", g.op("Conv", y, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4))
+        return [g.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])]
+    return build
+
+
+def residual_block(c, size):
+    def build(g):
+        x = g.input(1, c, size, size)
+        y = g.op("Relu", g.op("Conv", x, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4))
+        y = g.op("Conv", y, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4)
+        return [g.op("Relu", g.op("Add", x, y))]
+    return build
+
+
+def separable(c, m, size):
+    def build(g):
+        y = g.op("Relu", g.op("Conv", g.input(1, c, size, size), g.weight(c, 1, 3, 3), g.weight(c), group=c, pads=[1] * 4))
+        return [g.op("Relu", g.op("Conv", y, g.weight(m, c, 1, 1), g.weight(m)))]
+    return build
+
+
 def product(rows, k, n, then=None, batch=()):
     def build(g):
         y = g.op("Add", g.op("MatMul", g.input(*batch, rows, k), g.weight(k, n, scale=k ** -0.5)), g.weight(n))
@@ -293,6 +330,12 @@ MEMBERS = {
     "conv transposed 4 s2 1-D 256-128 200": conv_transpose(256, 128, 4, 200, 2, spatial=1),
     "inverted residual 24-144 56x56": inverted_residual(24, 144, 56, 1),
     "inverted residual 96-576 14x14": inverted_residual(96, 576, 14, 1),
+    "block conv relu maxpool 3-64 224x224": stem(3, 64, 7, 224, 3),
+    "block resize conv relu maxpool 32 56x56": stem(32, 32, 3, 56, 2, before=2),
+    "block vgg 64 112x112": vgg_block(64, 112),
+    "block residual 64 56x56": residual_block(64, 56),
+    "block residual 256 14x14": residual_block(256, 14),
+    "block separable 32-64 112x112": separable(32, 64, 112),
     "product 1x768x768": product(1, 768, 768),
     "product 1x1024x4096": product(1, 1024, 4096),
     "product 8x768x3072": product(8, 768, 3072),
