@@ -381,11 +381,15 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     Carried *k = NEWN(L->a, Carried, s->ncarry + 1);
     bool *plain = NEWN(L->a, bool, s->ncarry + 1);
     Stmt *loop;
+    int64_t most;
     for (bool again = true; again;) {
         outer->s.n = mark;
         L->seq = outer;
         int nsym = c->next_sym;
         loop = loop_stmt(L, s->trips);
+        /* Without a condition nobody reads the number behind the last iteration. */
+        if (!s->cond0 && s->trips && e_is_int(s->trips, &most) && most > 1)
+            loop->loop.iter->hi = most - 1;
         memset(k, 0, sizeof *k * (size_t)s->ncarry);
         for (int i = 0; i < s->ncarry; i++) {
             k[i].plan = &plan[i];

@@ -347,6 +347,11 @@ Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b) {
         int64_t x, y;
         if (e_is_int(a, &x) && e_is_int(b, &y)) return x ? cond : e_not(c, cond);
     }
+    /* x < u ? a : x < u + 1 ? y : a, a row put between those before it and those behind it. */
+    if (cond->op == E_LT && b->op == E_SELECT && b->a[2] == a && b->a[0]->op == E_LT &&
+        cond->a[0]->dtype == DT_I64 && b->a[0]->a[0] == cond->a[0] &&
+        e_is_ival(e_sub(c, b->a[0]->a[1], cond->a[1]), 1))
+        return e_sel(c, e_eq(c, cond->a[0], cond->a[1]), b->a[1], a);
     Expr *k[3] = {cond, a, b};
     return expr_raw(c, E_SELECT, a->dtype, 3, k);
 }
