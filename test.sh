@@ -265,6 +265,15 @@ models() {
     done
 }
 
+# Every benchmark model as an expert, an exporter and a beginner write it, in small.
+forms() {
+    local work=$LOGS/forms target
+    "$PYTHON" -m models --forms --small --out "$work"
+    for target in interp cpu; do
+        $BRAID test --target $target "$work"
+    done
+}
+
 # Models of all element types with NaN and infinities, undeclared ranks, shapes of unknown length, arms that cannot run.
 random_values() {
     "$PYTHON" tests/random/random_values.py $VALUES --small --seed $SEED --braid $BRAID
@@ -409,7 +418,9 @@ step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
+step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID
 step models models
+step forms forms
 step plain plain
 step exports exports
 step random-values random_values
