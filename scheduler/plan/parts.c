@@ -88,14 +88,14 @@ static double near_gbps(const Iteration *k, double own) {
     return 2 * all > (double)d->level[LEVEL_TEAM].bytes ? d->dram_gbps : gbps;
 }
 
-/* One iteration of all parts of a unit. A core waits for what is not in its first cache. */
+/* One iteration of all parts of a unit: memory is read while it computes. */
 static double parts_ns(const Iteration *k, int parts) {
     const Device *d = k->p->schedule->device;
     const double units = k->p->schedule->units, rows = fmax(k->most / units, 1);
     const double gbps = near_gbps(k, k->own / units / fmin(parts, rows));
-    return k->compute / units + (k->own - k->stream) / units / gbps +
-           parts *
-               (k->shared / gbps + k->groups * d->group_ns + k->streams * STREAM_NS + ITERATION_NS);
+    const double bytes = (k->own - k->stream) / units + parts * k->shared;
+    return fmax(k->compute / units, bytes / gbps) +
+           parts * (k->groups * d->group_ns + k->streams * STREAM_NS + ITERATION_NS);
 }
 
 /* ---- whether it may be ----------------------------------------------------------------------- */
@@ -127,7 +127,8 @@ bool parts_possible(const Program *p, const Stmt *loop) {
         return false;
     Bytes bytes = {.c = p->cx};
     seq_each_here(loop->loop.body, add_bytes, &bytes);
-    return k->force[X_PARTS] > 1 || bytes.n > (double)k->device->level[LEVEL_LANE].bytes * k->units;
+    return k->force[X_PARTS] > 1 ||
+           2 * bytes.n > (double)k->device->level[LEVEL_CORE].bytes * k->units;
 }
 
 int parts_choose(Program *p, const Stmt *loop) {
