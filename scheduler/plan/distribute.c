@@ -20,6 +20,8 @@
 #define TINY_GRAIN 0
 #endif
 
+#define FEW_GRAINS 4 /* for each unit: one more or less would matter */
+
 typedef struct Owner { /* how a tensor's memory is written */
     bool known;
     Part part;
@@ -67,19 +69,20 @@ static bool is_columns(const Dist *d, const Stmt *s, const Axis *x) {
 }
 
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
- * by whole vectors, and so are those that kernels lay over lanes; other short ones (heads), and
- * rows of which only the run knows how many there are, element by element. For blocks of threads
- * neither matters. */
+ * by whole vectors, and so are those that kernels lay over lanes; others of which units have few
+ * grains each, or of which only the run knows how many there are, element by element. For blocks of
+ * threads neither matters. */
 static int grain_of(const Dist *d, const Stmt *s, int dim, const Expr *extent) {
     const bool last = dim == s->op.t[0]->rank - 1;
-    const int grain = d->grain;
+    const int64_t grain = d->grain, units = schedule_units(d->p->schedule, s->level);
     int64_t n;
     if (TINY_GRAIN || device_is_gpu(d->p->schedule->device)) return 1;
     if (d->fine && !last) return 1;
-    if (!e_is_int(extent, &n)) return last ? grain : 1;
-    return n < 16 || (!last && n < 64 && !is_columns(d, s, s->op.t[0]->axis[dim])) ? 1
-           : n < 2 * grain                                                         ? 16
-                                                                                   : grain;
+    if (!e_is_int(extent, &n)) return last ? (int)grain : 1;
+    if (n < 16 ||
+        (!last && n < FEW_GRAINS * grain * units && !is_columns(d, s, s->op.t[0]->axis[dim])))
+        return 1;
+    return n < 2 * grain || n < grain * units ? 16 : (int)grain;
 }
 
 const Part part_whole = {PART_WHOLE, 0, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, 0, NULL, 0};
@@ -526,8 +529,7 @@ static void choose_wanted(void *user, Stmt *s) {
 }
 
 void pass_distribute(Program *p) {
-    Dist d = {
-        .p = p, .c = p->cx, .level = LEVEL_TEAM, .grain = 16, .wanted = map_new(p->cx->a)};
+    Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .grain = 16, .wanted = map_new(p->cx->a)};
     double ns = p->schedule->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
     if (!is_one(p->schedule)) {
