@@ -24,20 +24,21 @@ int explain_units_read(const char *text, int units[EXPLAIN_UNITS]) {
 }
 
 static void print_row(Sb *s, const Scaling *k, const Scaling *one) {
-    sb_printf(s, "%5d %12.1f %12.1f %9.2f %14.0f %8.0f %12.1f %8.2f", k->units, k->busiest_ns / 1e3,
-              k->mean_ns / 1e3, k->busiest_ns / k->mean_ns, k->bytes, k->synchronizations,
-              k->estimate_ns / 1e3, one->estimate_ns / k->estimate_ns);
+    sb_printf(s, "%5d %5d %12.1f %12.1f %9.2f %14.0f %8.0f %12.1f %8.2f", k->units, k->team,
+              k->busiest_ns / 1e3, k->mean_ns / 1e3, k->busiest_ns / k->mean_ns, k->bytes,
+              k->synchronizations, k->estimate_ns / 1e3, one->estimate_ns / k->estimate_ns);
     if (k->worst && k->units > 1) sb_printf(s, "  %.1f %s", k->lost_ns / 1e3, k->worst);
     sb_puts(s, "\n");
 }
 
 static void print_row_json(Sb *s, const Scaling *k, const Scaling *one) {
-    sb_printf(s,
-              "{\"units\": %d, \"busiest_ns\": %.0f, \"mean_ns\": %.0f, \"bytes\": %.0f, "
-              "\"synchronizations\": %.0f, \"estimate_ns\": %.0f, \"speedup\": %.4g, \"lost_ns\": "
-              "%.0f, \"least_even\": ",
-              k->units, k->busiest_ns, k->mean_ns, k->bytes, k->synchronizations, k->estimate_ns,
-              one->estimate_ns / k->estimate_ns, k->lost_ns);
+    sb_printf(
+        s,
+        "{\"units\": %d, \"team\": %d, \"busiest_ns\": %.0f, \"mean_ns\": %.0f, \"bytes\": %.0f, "
+        "\"synchronizations\": %.0f, \"estimate_ns\": %.0f, \"speedup\": %.4g, \"lost_ns\": "
+        "%.0f, \"least_even\": ",
+        k->units, k->team, k->busiest_ns, k->mean_ns, k->bytes, k->synchronizations, k->estimate_ns,
+        one->estimate_ns / k->estimate_ns, k->lost_ns);
     if (k->worst)
         sb_json(s, k->worst);
     else
@@ -51,8 +52,10 @@ void explain_units(Sb *s, const char *model, bool json, int n, const Scaling *k)
         sb_json(s, model);
         sb_puts(s, ", \"units\": [");
     } else
-        sb_puts(s, "units   busiest us      mean us busiest/m  bytes of busy    syncs  estimate us "
-                   "speed-up  lost us by the group shared least evenly\n");
+        sb_puts(
+            s,
+            "units  team   busiest us      mean us busiest/m  bytes of busy    syncs  estimate us "
+            "speed-up  lost us by the group shared least evenly\n");
     for (int i = 0; i < n; i++) {
         if (json && i) sb_puts(s, ", ");
         if (json)

@@ -320,14 +320,14 @@ static void best_for_loop(Dist *d, Stmt *s) {
 }
 
 /* ---- loops in parts -------------------------------------------------------------------------- */
-typedef struct OwnReads {
+typedef struct LoopReads {
     Dist *d;
     const Stmt *loop, *s; /* s: at hand */
     bool crosses;
-} OwnReads;
+} LoopReads;
 
 static void own_load(void *user, Expr *e) {
-    OwnReads *k = user;
+    LoopReads *k = user;
     const Tensor *t = tensor_root(e->t);
     if (!seq_inside(t->seq, k->loop->loop.body)) return;
     for (int i = 0; k->s->kind == S_OP && i < k->s->op.n; i++)
@@ -338,12 +338,12 @@ static void own_load(void *user, Expr *e) {
 }
 
 static void own_slot(void *user, const Slot *x) {
-    OwnReads *k = user;
+    LoopReads *k = user;
     if (slot_is_expr(x)) e_each_load(k->d->c, *x->e, own_load, k);
 }
 
 static void own_stmt(void *user, Stmt *s) {
-    OwnReads *k = user;
+    LoopReads *k = user;
     k->s = s;
     if (s->kind == S_OP) {
         k->crosses |= !s->op.split && !op_is_empty(s);
@@ -354,7 +354,7 @@ static void own_stmt(void *user, Stmt *s) {
 
 /* Whether what a unit reads in the loop, of what is written there, is its own. */
 static bool is_own(Dist *d, Stmt *s) {
-    OwnReads k = {.d = d, .loop = s};
+    LoopReads k = {.d = d, .loop = s};
     seq_each_here(s->loop.body, own_stmt, &k);
     own_stmt(&k, s);
     return !k.crosses;

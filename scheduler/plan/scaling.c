@@ -69,7 +69,7 @@ static void scale_seq(ScalingWalk *w, const Seq *q, double runs) {
 }
 
 Scaling plan_scaling(const Program *p) {
-    Scaling r = {.units = p->schedule->units};
+    Scaling r = {.units = p->schedule->units, .team = p->schedule->team};
     ScalingWalk w = {p, &r};
     scale_seq(&w, p->top, 1);
     if (r.units == 1) r.synchronizations = 0;

@@ -7,7 +7,7 @@
 /* Of one run by the units that the program is scheduled for, estimated from the device's row. Each
  * core is taken to have the row's bandwidth for itself. */
 typedef struct Scaling {
-    int units;
+    int units, team; /* team: of runs that do not say otherwise, 1 or all of them */
     double busiest_ns,
         mean_ns;             /* work of the unit that has most of each group, and of a mean one */
     double bytes;            /* that the busiest unit reads and writes in its groups */
