@@ -206,7 +206,7 @@ bool kernel_convolution(Kernel *g) {
     k->g = g;
     if (!conv_recognize(k) || is_plain(k)) return false;
     kernel_collapse(g);
-    if (!conv_recognize(k)) return false;
+    if (!conv_recognize(k) || is_plain(k)) return false;
     conv_tile(k);
     choose_blocks(k);
     for (int i = 0; i < k->n; i++) k->s[i].packed = pack(k, &k->s[i]);
