@@ -3,7 +3,12 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 
+#include <limits.h>
 #include <math.h>
+
+/* Of the first cache: bytes of all its sets' lines, and lines of a set. */
+#define PAGE 4096
+#define SET_WAYS 8
 
 /* Of the time that a block computes, while it waits for a panel. */
 #define OVERLAP 0.9
@@ -178,6 +183,20 @@ static double expected_time(const TileModel *t, int nv, int mr, int64_t rows, in
     return time;
 }
 
+/* The most rows whose factors stay side by side in the first cache: if they are a multiple of a page
+ * apart, they share the lines of one set. */
+static int most_rows(const Contraction *k) {
+    int64_t stride;
+    for (int j = 0; k->m && j < k->n; j++) {
+        const Product *p = &k->p[j];
+        if (p->dot || p->columns || !p->sca->t) continue;
+        if (e_is_int(e_coef(k->g->c, p->sca_flat, k->m), &stride) && stride &&
+            stride * (int64_t)dtype_size(p->sca->dtype) % PAGE == 0)
+            return SET_WAYS;
+    }
+    return INT_MAX;
+}
+
 /* Rows × vectors of a micro-kernel: the least time for an element. */
 void contraction_tile(Contraction *k, int64_t streamed) {
     const Kernel *g = k->g;
@@ -188,6 +207,7 @@ void contraction_tile(Contraction *k, int64_t streamed) {
     if (!t.widest)
         t.widest = t.operands = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14};
+    const int most = most_rows(k);
     double best = 0;
     Way way[WAYS_MAX + 1];
     int n = 0;
@@ -195,7 +215,7 @@ void contraction_tile(Contraction *k, int64_t streamed) {
         for (int i = 0; i < (int)COUNT(row_sizes); i++) {
             int mr = row_sizes[i];
             int sums = nv * mr * t.widest;
-            if ((rows && mr > rows) || (sums > budget && nv * mr > 1)) break;
+            if ((rows && mr > rows) || mr > most || (sums > budget && nv * mr > 1)) break;
             if (mr > 1 && sums + nv * t.operands + 1 > registers) break;
             double time = expected_time(&t, nv, mr, rows, lanes);
             /* The best first, which of about equal ones is the smallest; then the others in order.
