@@ -37,7 +37,7 @@ typedef struct TileModel {
     int operands;          /* … and their different vectors */
     int units;             /* that share the domain */
     int64_t length, grain; /* steps of that set's loop; of the split axis */
-    int64_t near; /* bytes of a panel that stay in the first cache between two blocks of rows */
+    int64_t near;  /* bytes of a panel that stay in the first cache between two blocks of rows */
     double stream; /* cycles in which a vector of the panels comes from where they lie between two
                       jobs; 0: they are near */
 } TileModel;
@@ -107,8 +107,8 @@ static void add_heights(Contraction *k, int64_t n) {
     }
 }
 
-/* Of known rows exactly what is needed; of an unknown number every rest; one row, where there may be
- * other counts than expected. */
+/* Of known rows exactly what is needed; of an unknown number every rest; one row, where there may
+ * be other counts than expected. */
 static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     bool by_m = k->m && k->g->split == k->m;
     for (int h = rows <= 0 ? k->mr : 0; h > 1; h--) add_height(k, h);
@@ -183,8 +183,8 @@ static double expected_time(const TileModel *t, int nv, int mr, int64_t rows, in
     return time;
 }
 
-/* The most rows whose factors stay side by side in the first cache: if they are a multiple of a page
- * apart, they share the lines of one set. */
+/* The most rows whose factors stay side by side in the first cache: if they are a multiple of a
+ * page apart, they share the lines of one set. */
 static int most_rows(const Contraction *k) {
     int64_t stride;
     for (int j = 0; k->m && j < k->n; j++) {
