@@ -5,7 +5,7 @@
     (256 << 10)                 /* of x that stay in the second-level cache while all of w passes  \
                                  */
 #define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
-#define MADE_BYTES (64 << 10)   /* of a factor that is packed while the program runs; likewise */
+#define MADE_BYTES (64 << 10)   /* of what is packed at once while the program runs; likewise */
 #define MADE_ROWS 8             /* … and rows that it is multiplied by */
 #define BLOCK_MOST 4096         /* positions */
 #define WINDOW_MOST 8           /* positions of a window that are written out */
@@ -216,15 +216,20 @@ static bool has_zeros(const IntegerSum *s, const Packed *p) {
 }
 
 int64_t integer_vectors(const Integer *k, const IntegerSum *s) {
-    if (s->made) return div_up(k->nlane, k->g->lanes) + k->nv - 1;
+    if (s->made) return k->v_block / k->g->lanes;
     return tile_vectors(k->g, k->v, k->nlane, k->nv) + (s->columns - k->nlane) / k->g->lanes;
+}
+
+static int64_t stream_of(const Kernel *g, const IntegerSum *s) {
+    int64_t stream = g->lanes * INTEGER_QUAD * integer_steps(s);
+    for (int i = 0; i < s->n - s->run; i++) stream *= s->extent[i];
+    return stream;
 }
 
 static void pack(const Integer *k, IntegerSum *s, Expr *zero) {
     const Kernel *g = k->g;
     Packed p = {0};
-    s->stream = g->lanes * INTEGER_QUAD * integer_steps(s);
-    for (int i = 0; i < s->n - s->run; i++) s->stream *= s->extent[i];
+    s->stream = stream_of(g, s);
     if (s->made) return;
     bool known = plan_packing(k, s, &p) && weight_zero(k, s, zero, &p);
     ASSERT(known);
@@ -297,6 +302,17 @@ static void find_window(const Integer *k, IntegerSum *s) {
     }
 }
 
+/* Tiles and blocks along v whose packed factors fit on the stack. */
+static void choose_made(Integer *k) {
+    int64_t bytes = 0; /* of a vector's */
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].made) bytes += stream_of(k->g, &k->s[i]);
+    if (!bytes) return;
+    while (k->nv > 1 && k->nv * bytes > MADE_BYTES) k->nv--;
+    const int64_t most = MADE_BYTES / (k->nv * bytes) * k->nv, all = div_up(k->nlane, k->g->lanes);
+    k->v_block = (most < all ? most : round_up(all, k->nv)) * k->g->lanes;
+}
+
 static void choose_tile(Integer *k) {
     const Kernel *g = k->g;
     const int64_t nvec = div_up(k->nlane, g->lanes), most = g->lanes >= 16 ? 4 : 2;
@@ -305,6 +321,7 @@ static void choose_tile(Integer *k) {
     k->m = inner > 0 ? g->axis[g->naxis - 2] : NULL;
     k->b = inner > 1 ? g->axis[g->naxis - 3] : NULL;
     k->nv = (int)div_up(nvec, div_up(nvec, most));
+    choose_made(k);
     k->vt = k->nv * g->lanes;
     k->rows = k->m ? (g->lanes >= 16 ? 24 : 8) / k->nv : 1;
     for (int i = 0; i < g->n && k->m; i++) {
@@ -317,8 +334,7 @@ static void choose_tile(Integer *k) {
 
 /* Whether enough rows multiply a factor that has to be packed first, on the stack. */
 static bool worth_making(const Integer *k, const IntegerSum *s) {
-    return k->m && axis_size(k->m, MADE_ROWS) >= MADE_ROWS &&
-           integer_vectors(k, s) * s->stream <= MADE_BYTES;
+    return !s->made || (k->v_block && k->m && axis_size(k->m, MADE_ROWS) >= MADE_ROWS);
 }
 
 bool kernel_integer(Kernel *g) {
@@ -332,7 +348,7 @@ bool kernel_integer(Kernel *g) {
     for (int i = 0; i < k->n; i++) {
         product_of_bytes(k->s[i].reduce, &p);
         pack(k, &k->s[i], p.zero[p.load[1] == k->s[i].w]);
-        if (k->s[i].made && !worth_making(k, &k->s[i])) return false;
+        if (!worth_making(k, &k->s[i])) return false;
     }
     g->kind = KERNEL_INTEGER;
     g->integer = k;

@@ -37,7 +37,8 @@ typedef struct IntegerSum {
     Expr *column;    /* of w, in front of those along v: by the outermost axes */
     int64_t columns; /* of w */
     bool channels;
-    bool made;    /* w is no constant: units pack it for themselves, whenever outer axes move it */
+    bool made; /* w is no constant: units pack it for themselves, by blocks along v, whenever outer
+                  axes move it */
     Expr *w_zero; /* made: int32, the same along v; NULL: 0 */
     bool copied;  /* x does not lie together */
     /* Channels: the last axis in front of the run is a window along m, each position `every`
@@ -64,6 +65,8 @@ typedef struct Integer {
     int height[INTEGER_HEIGHTS],
         nheight;                     /* that there are micro-kernels for: `rows` first, falling */
     int64_t block, m_block, b_block; /* positions of a block, at most; along m; along b */
+    int64_t v_block; /* positions along v that factors which are no constants are packed for at
+                        once; 0: there are none */
     uint32_t
         across; /* bit i: member i lies together along m; a block's are stored by transposing */
 } Integer;

@@ -123,6 +123,8 @@ class Model:
         ta, tb = self.pick(np.uint8, np.int8), self.pick(np.uint8, np.int8)
         rows, k, n = self.pick(1, 7, 8, 13, 31), self.pick(1, 3, 4, 17, 32, 63), self.pick(8, 16, 17, 40, 70)
         batch = self.pick([], [2], [3, 2])
+        if self.r.random() < 0.2:  # packed block by block
+            k, n, batch = 1031, self.pick(40, 70), []
         a, b = self.bytes(ta, *batch, rows, k), self.bytes(tb, *self.pick([], batch), k, n)
         az, bz = self.zero(ta), self.zero(tb)
         total = ((a.astype(np.int64) - int(az)) @ (b.astype(np.int64) - int(bz))).astype(np.int32)

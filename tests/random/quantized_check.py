@@ -161,13 +161,13 @@ class Model:
             y = self.op("MatMul", x, self.weight([k, n], 1))
         return y, shape[:-1] + [n]
 
-    def matrix(self, x, shape):
+    def matrix(self, x, shape, known):
         for _ in range(self.pick(1, 2, 3) if self.exact else 1):
             y, shape = self.product(x, shape)
             if self.r.random() < 0.5:
                 y = self.op("Add", y, self.const(self.scale(0.25, shape[-1])))
             x = self.both(self.op(self.pick("Relu", "Identity"), y), 2.0 ** -5 if self.exact else None)
-            what = self.pick("", "residual", "flat", "turn", "rows", "heads") if self.exact else ""
+            what = self.pick("", "residual", "flat", "turn", "rows", "heads", "pair") if self.exact else ""
             if what == "residual":
                 y = self.op("MatMul", x, self.weight([shape[-1]] * 2, 1))
                 self.products += shape[-1] > 2
@@ -184,6 +184,11 @@ class Model:
                 x = self.both(self.op("Reshape", x, self.const(np.array(dims))), like=x)
                 x = self.both(self.op("Transpose", x, perm=[*range(len(split) - 3), len(split) - 2, len(split) - 3, len(split) - 1]), like=x)
                 shape = split[:-3] + [heads, split[-3], split[-1]]
+            if what == "pair":  # of computed factors: scores, and what they weigh
+                turned = self.both(self.op("Transpose", x, perm=[*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]), like=x)
+                scores = self.both(self.op("MatMul", x, turned), 2.0 ** -4)
+                x = self.both(self.op("MatMul", scores, x), 2.0 ** -3)
+                self.products += 2 * (known and min(shape[-2:]) >= 8)
             if what == "rows":
                 at = self.r.integers(0, shape[-2], self.pick(1, 4, 9))
                 x = self.both(self.op("Gather", x, self.const(at), axis=len(shape) - 2), like=x)
@@ -201,7 +206,7 @@ class Model:
         self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, dims))
         self.feed[x] = np.float32(self.r.standard_normal(shape) * 1.2)
         x = self.both(x, 2.0 ** -6)
-        y = self.image(x, shape) if image else self.matrix(x, shape)
+        y = self.image(x, shape) if image else self.matrix(x, shape, known)
         self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
 
     def proto(self):

@@ -240,12 +240,11 @@ static void make_weights(Group *g, const Integer *k, int i) {
     fn_line(f, "const uint32_t zero%d = (uint32_t)(%s - %d);", i,
             s->w_zero ? fn_expr(f, s->w_zero) : "0", flip);
     fn_line(f, "const int8_t *const all%d = (const int8_t *)made%d;", i, i);
-    const Scope out = fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v),
-                              group_to(g, k->v), vec);
+    const Scope out = fn_open(f, "for (int64_t v0 = vb; v0 < ve; v0 += %d) {", vec);
     fn_bind(f, e_axis(c, k->v), "v0");
-    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), vec);
-    fn_line(f, "uint32_t *word = made%d + v0 / %d * %lld, *const sum = sums%d + v0;", i, vec, words,
-            i);
+    fn_line(f, "const int64_t lanes = bk_mini(ve - v0, %d);", vec);
+    fn_line(f, "uint32_t *word = made%d + (v0 - vb) / %d * %lld, *const sum = sums%d + v0 - vb;", i,
+            vec, words, i);
     fn_line(f, "for (int64_t l = 0; l < %d; l++) sum[l] = (uint32_t)-%lld * zero%d;", vec,
             (long long)all, i);
     const int outer = s->n - s->run;
@@ -290,7 +289,8 @@ static const char *sum_text(Group *g, Expr *e) {
     if (i == k->n) return NULL;
     const IntegerSum *s = &k->s[i];
     const char *t = arena_printf(a, "(uint32_t)g%d[row * %d + l]", i, k->vt);
-    if (!s->channels || s->x_zero) t = arena_printf(a, "%s - z%d * sums%d[iv]", t, i, i);
+    if (!s->channels || s->x_zero)
+        t = arena_printf(a, "%s - z%d * sums%d[iv%s]", t, i, i, s->made ? " - vb" : "");
     if (s->zeros) t = arena_printf(a, "%s - u%d[at + row] * zeros%d[iv]", t, i, i);
     if (s->made) t = arena_printf(a, "%s - u%d[at + row] * zero%d", t, i, i);
     return arena_printf(a, "(int32_t)(%s)", t);
@@ -473,10 +473,7 @@ void group_integer(Group *g) {
     for (int i = 0; i < k->n; i++) {
         const IntegerSum *s = &k->s[i];
         fn_line(f, "int32_t g%d[%d] __attribute__((aligned(64)));", i, k->rows * k->vt);
-        if (s->made) {
-            make_weights(g, k, i);
-            continue;
-        }
+        if (s->made) continue;
         const char *column = fn_expr(f, s->column);
         fn_line(f, "const int8_t *const all%d = (const int8_t *)%s + (%s) / %d * %lld;", i,
                 group_packed(g, s->packed), column, g->k->lanes, (long long)s->stream);
@@ -491,19 +488,23 @@ void group_integer(Group *g) {
         if (k->across >> i & 1)
             fn_line(f, "%s tile%d[%lld] __attribute__((aligned(64)));", c_store(g->k->t[i]->dtype),
                     i, (long long)(k->m_block * k->vt));
+    if (k->v_block) open_blocks(g, k->v, k->v_block, "vb", "ve");
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].made) make_weights(g, k, i);
     open_blocks(g, k->b, k->b_block, "b0", "b1");
     open_blocks(g, k->m, k->m_block, "mb", "me");
     for (int i = 0; i < k->n; i++) {
         if (k->s[i].zeros || k->s[i].made) sum_rows(g, k, i);
         if (k->s[i].copied) copy_rows(g, k, i);
     }
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
-            k->vt);
-    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
+    const char *from = k->v_block ? "vb" : group_from(g, k->v);
+    const char *to = k->v_block ? "ve" : group_to(g, k->v);
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", from, to, k->vt);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, k->vt);
     fn_line(f, "(void)lanes;");
     for (int i = 0; i < k->n; i++)
-        fn_line(f, "const int8_t *const w%d = all%d + v0 / %d * %lld;", i, i, g->k->lanes,
-                (long long)k->s[i].stream);
+        fn_line(f, "const int8_t *const w%d = all%d + %s / %d * %lld;", i, i,
+                k->s[i].made ? "(v0 - vb)" : "v0", g->k->lanes, (long long)k->s[i].stream);
     positions(g, k);
     fn_close(f, out);
 }
