@@ -224,6 +224,52 @@ static void sum_rows(Group *g, const Integer *k, int i) {
 }
 
 /* ---- w --------------------------------------------------------------------------------------- */
+/* Whether four elements of w that a lane's word takes lie together. */
+static bool is_word(Group *g, const IntegerSum *s) {
+    return s->run && s->extent[s->n - 1] % INTEGER_QUAD == 0 &&
+           e_is_ival(e_coef(g->f.c, s->w_flat, s->axis[s->n - 1]), 1);
+}
+
+/* Packs the elements q and those behind it of all lanes. */
+static void make_step(Group *g, const IntegerSum *s) {
+    Fn *f = &g->f;
+    const int flip = s->w->dtype == DT_U8 ? 128 : 0, words = is_word(g, s);
+    const char *by = fn_expr(f, e_coef(f->c, s->w_flat, g->k->integer->v));
+    const char *w = f->tensor(f, s->w->t);
+    for (int j = 0; j < (words ? 1 : INTEGER_QUAD); j++) {
+        const int bound = f->bound.n;
+        int64_t inner = 1;
+        fn_line(f, "const int64_t q%d = bk_mini(q + %d, %lld);", j, j, (long long)s->length - 1);
+        for (int d = s->n - 1; d >= s->n - s->run; d--) {
+            fn_bind(f, e_axis(f->c, s->axis[d]),
+                    arena_printf(f->a, "(q%d / %lld %% %lld)", j, (long long)inner,
+                                 (long long)s->extent[d]));
+            inner *= s->extent[d];
+        }
+        fn_line(f, "const %s *const b%d = %s + (%s);", c_store(s->w->dtype), j, w,
+                fn_expr(f, s->w_flat));
+        f->bound.n = bound;
+    }
+    for (int j = 0; j < INTEGER_QUAD && !words; j++)
+        fn_line(f, "const uint32_t on%d = q + %d < %lld ? 255 : 0;", j, j, (long long)s->length);
+    fn_line(f, "BK_SIMD");
+    fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
+    if (words) {
+        fn_line(f, "const uint32_t x = *(const bk_quad *)(b0 + l * %s) ^ %du * 0x01010101u;", by,
+                flip);
+        for (int j = 0; j < INTEGER_QUAD; j++)
+            fn_line(f, "const uint32_t x%d = x >> %d;", j, 8 * j);
+        fn_line(f, "word[l] = x;");
+    } else {
+        for (int j = 0; j < INTEGER_QUAD; j++)
+            fn_line(f, "const uint32_t x%d = ((uint32_t)b%d[l * %s] ^ %d) & on%d;", j, j, by, flip,
+                    j);
+        fn_line(f, "word[l] = x0 | x1 << 8 | x2 << 16 | x3 << 24;");
+    }
+    fn_line(f, "sum[l] += (uint32_t)((int8_t)x0 + (int8_t)x1 + (int8_t)x2 + (int8_t)x3);");
+    fn_end(f);
+}
+
 /* Packs w, which is no constant, as constants are packed, for the unit's lanes. */
 static void make_weights(Group *g, const Integer *k, int i) {
     const IntegerSum *s = &k->s[i];
@@ -232,7 +278,6 @@ static void make_weights(Group *g, const Integer *k, int i) {
     const int vec = g->k->lanes, flip = s->w->dtype == DT_U8 ? 128 : 0;
     const long long words = (long long)(s->stream / INTEGER_QUAD), length = (long long)s->length;
     const long long vectors = (long long)integer_vectors(k, s);
-    const char *by = fn_expr(f, e_coef(c, s->w_flat, k->v)), *w = f->tensor(f, s->w->t);
     int64_t all = 1;
     for (int d = 0; d < s->n; d++) all *= s->extent[d];
     fn_line(f, "uint32_t made%d[%lld] __attribute__((aligned(64)));", i, vectors * words);
@@ -254,28 +299,7 @@ static void make_weights(Group *g, const Integer *k, int i) {
         fn_bind(f, e_axis(c, s->axis[d]), r);
     }
     fn_open(f, "for (int64_t q = 0; q < %lld; q += 4, word += %d) {", length, vec);
-    for (int j = 0; j < INTEGER_QUAD; j++) {
-        const int bound = f->bound.n;
-        int64_t inner = 1;
-        fn_line(f, "const int64_t q%d = bk_mini(q + %d, %lld);", j, j, length - 1);
-        for (int d = s->n - 1; d >= outer; d--) {
-            fn_bind(f, e_axis(c, s->axis[d]),
-                    arena_printf(f->a, "(q%d / %lld %% %lld)", j, (long long)inner,
-                                 (long long)s->extent[d]));
-            inner *= s->extent[d];
-        }
-        fn_line(f, "const %s *const b%d = %s + (%s);", c_store(s->w->dtype), j, w,
-                fn_expr(f, s->w_flat));
-        fn_line(f, "const uint32_t on%d = q + %d < %lld ? 255 : 0;", j, j, length);
-        f->bound.n = bound;
-    }
-    fn_line(f, "BK_SIMD");
-    fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
-    for (int j = 0; j < INTEGER_QUAD; j++)
-        fn_line(f, "const uint32_t x%d = ((uint32_t)b%d[l * %s] ^ %d) & on%d;", j, j, by, flip, j);
-    fn_line(f, "word[l] = x0 | x1 << 8 | x2 << 16 | x3 << 24;");
-    fn_line(f, "sum[l] += (uint32_t)((int8_t)x0 + (int8_t)x1 + (int8_t)x2 + (int8_t)x3);");
-    fn_end(f);
+    make_step(g, s);
     fn_line(f, "for (int64_t l = lanes; l < %d; l++) word[l] = 0;", vec);
     fn_close(f, out);
 }
