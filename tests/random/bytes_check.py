@@ -48,6 +48,11 @@ class Model:
         v = self.r.integers(low, high + 1, shape)
         return np.where(self.r.random(shape) < self.pick(0, 0, 0.9), self.pick(low, high), v).astype(t)
 
+    def weights_of(self, t, *shape):
+        """Bytes, or so small ones that sums of two products fit into 16 bits."""
+        v, zero = self.bytes(t, *shape), 128 if t is np.uint8 else 0
+        return v if self.r.random() < 0.7 else np.clip(v, zero - 64, zero + 64).astype(t)
+
     def zero(self, t, *shape):
         low, high = np.iinfo(t).min, np.iinfo(t).max
         some = [0, low, high, 128 if t is np.uint8 else 0, 3]
@@ -98,7 +103,7 @@ class Model:
         ta, tb = self.pick(np.uint8, np.int8), self.pick(np.uint8, np.int8)
         rows, k, n = self.pick(1, 2, 5, 6, 7, 13, 31), self.pick(1, 3, 4, 17, 32, 63, 130), self.pick(3, 8, 16, 17, 40, 64, 70, 130)
         batch = self.pick([], [], [], [2], [3, 1])
-        a, b = self.bytes(ta, *batch, rows, k), self.bytes(tb, k, n)
+        a, b = self.bytes(ta, *batch, rows, k), self.weights_of(tb, k, n)
         az, bz = self.zero(ta), self.pick(self.zero(tb), self.zero(tb, n), np.array(0, tb))
         by_row = not batch and self.r.random() < 0.2
         if by_row:
@@ -140,7 +145,7 @@ class Model:
         m = self.pick(3, 8, 16, 17, 40, 64, 70) if group == 1 else c * self.pick(1, 1, 2)
         kernel, stride, dil = ([self.pick(*v) for _ in range(rank)] for v in [(1, 2, 3), (1, 1, 2), (1, 1, 2)])
         pads = [self.pick(0, 0, 1, 2) for _ in range(2 * rank)]
-        x, w = self.bytes(tx, self.pick(1, 2), c, *size), self.bytes(tw, m, c // group, *kernel)
+        x, w = self.bytes(tx, self.pick(1, 2), c, *size), self.weights_of(tw, m, c // group, *kernel)
         xz, wz = self.zero(tx), self.pick(self.zero(tw), self.zero(tw, m), np.array(0, tw))
         wide = np.pad(x.astype(np.int64) - int(xz), [(0, 0), (0, 0)] + [(pads[i], pads[rank + i]) for i in range(rank)])
         v = w.astype(np.int64) - wz.astype(np.int64).reshape([-1] + [1] * (rank + 1))
