@@ -3,17 +3,14 @@
 
     bytes_check.py COUNT [--target T]... [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
 
-Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A model has several
+A model has several
 products and convolutions: signs of both factors, zero points at the ends of their ranges, one for all or one for each
 channel, odd sizes, strides, dilations, pads, groups, factors that do not lie together, sizes that only the run knows;
 with what follows them in networks. What they must give is computed here, in integers of 64 bits.
 """
-import argparse
 import itertools
 import os
-import subprocess
 import sys
-import tempfile
 
 import numpy as np
 from onnx import TensorProto as T
@@ -21,6 +18,7 @@ from onnx import helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 
 MEMBERS = 6
 TYPES = {np.uint8: T.UINT8, np.int8: T.INT8}
@@ -191,25 +189,12 @@ class Model:
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("count", type=int)
-    ap.add_argument("--target", action="append")
-    ap.add_argument("--threads", default="1")
-    ap.add_argument("--cpu")
-    ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--braid", default="build/braid")
-    args = ap.parse_args()
-    with tempfile.TemporaryDirectory() as d:
-        folders, status = [], 0
-        for seed in range(args.seed, args.seed + args.count):
+    args = seeded.options(__doc__)
+    with seeded.folders(args) as made:
+        for seed, folder in made.items():
             model = Model(seed)
-            folders.append(f"{d}/seed_{seed}")
-            backend_test.write(folders[-1], model.proto(), model.feed.values(), model.want)
-        for target in args.target or ["cpu"]:
-            command = [args.braid, "test", "--rtol", "0", "--atol", "0", "--target", target, "--threads", args.threads]
-            command += ["--cpu", args.cpu] if args.cpu else []
-            status |= subprocess.run(command + folders).returncode
-        return status
+            backend_test.write(folder, model.proto(), model.feed.values(), model.want)
+        return seeded.test(args, made.values(), "--rtol", "0", "--atol", "0")
 
 
 if __name__ == "__main__":

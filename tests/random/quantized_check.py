@@ -3,17 +3,15 @@
 
     quantized_check.py COUNT [--target T] [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
 
-Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A model has a few chains of
+A model has a few chains of
 QuantizeLinear and DequantizeLinear around convolutions and matrix products, with what stands between them in networks. In
 most models all scales are powers of two, so that every order of computation gives the same and results must be equal; the
 others are of one product each and may be a step of quantization away. Products must become sums of integers.
 """
-import argparse
 import os
 import re
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import onnxruntime as ort
@@ -21,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 
 ort.set_default_logger_severity(4)
 CHAINS = 3
@@ -229,32 +228,19 @@ def integer_sums(braid, folder):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("count", type=int)
-    ap.add_argument("--target", default="cpu")
-    ap.add_argument("--threads", default="1")
-    ap.add_argument("--cpu")
-    ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--braid", default="build/braid")
-    args = ap.parse_args()
-    bad = 0
-    with tempfile.TemporaryDirectory() as d:
-        exact, near = [], []
-        for seed in range(args.seed, args.seed + args.count):
+    args = seeded.options(__doc__)
+    bad, exact, near = 0, [], []
+    with seeded.folders(args) as made:
+        for seed, folder in made.items():
             model = Model(seed)
-            folder = f"{d}/seed_{seed}"
             (exact if model.exact else near).append(folder)
             write(folder, model)
             sums = integer_sums(args.braid, folder)
             if sums < model.products:
                 print(f"seed {seed}: {sums} sums of integers for {model.products} products")
                 bad = 1
-        command = [args.braid, "test", "--target", args.target, "--threads", args.threads, "--schedule", "quantized=on"]
-        if args.cpu:
-            command += ["--cpu", args.cpu]
-        for folders, how in (exact, ["--rtol", "0", "--atol", "0"]), (near, ["--rtol", "0", "--atol", str(1.01 * STEP)]):
-            if folders:
-                bad |= subprocess.run(command + how + folders).returncode
+        for folders, atol in (exact, 0), (near, 1.01 * STEP):
+            bad |= seeded.test(args, folders, "--schedule", "quantized=on", "--rtol", "0", "--atol", str(atol))
     return bad
 
 
