@@ -3,10 +3,9 @@
 
     bytes_check.py COUNT [--target T]... [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
 
-A model has several
-products and convolutions: signs of both factors, zero points at the ends of their ranges, one for all or one for each
-channel, odd sizes, strides, dilations, pads, groups, factors that do not lie together, sizes that only the run knows;
-with what follows them in networks. What they must give is computed here, in integers of 64 bits.
+A model has several products and convolutions: signs of both factors, zero points at the ends of their ranges, one for
+all or one for each channel, small weights, odd sizes, strides, dilations, pads, groups, factors that do not lie
+together, sizes that only the run knows; with what follows them in networks. What they must give is computed here, in integers of 64 bits.
 """
 import itertools
 import os
