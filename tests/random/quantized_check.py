@@ -4,8 +4,9 @@
     quantized_check.py COUNT [--target T] [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
 
 A model has a few chains of QuantizeLinear and DequantizeLinear around convolutions and matrix products, some of two
-computed factors, with what stands between them in networks. In most models all scales are powers of two, so that every order of computation gives the same and results must be equal; the
-others are of one product each and may be a step of quantization away. Products must become sums of integers.
+computed factors, with what stands between them in networks. In most models all scales are powers of two, so that every
+order of computation gives the same and results must be equal; the others are of one product each and may be a step of
+quantization away. Products must become sums of integers.
 """
 import os
 import re
