@@ -13,6 +13,9 @@
 #define SLOT_FEW 0.036
 #define SLOT_MANY 0.07
 #define FEW_ROWS 4
+/* An element of a copy, as a multiple of one of a dense product: alone, or turned in registers. */
+#define COPIED_EACH 16.0
+#define TURNED_EACH 4.0
 
 double sparse_density(const Const *k) {
     int64_t n = 0;
@@ -169,6 +172,14 @@ static int copy_of(const SparseKernel *k, const Finder *y, int j) {
     return -1;
 }
 
+/* What lies together along the sum's last axis is turned in registers. */
+static Expr *turned(Cx *c, const Found *f, Axis *v) {
+    Expr *step = e_coef(c, f->p.flat[!f->w], v);
+    int64_t n;
+    return f->plain && f->x_stride[f->n - 1] == 1 && step && e_is_int(step, &n) && n > 0 ? step
+                                                                                       : NULL;
+}
+
 /* So many that the copies of a tile, should all be needed, stay near. */
 static int64_t most_vectors(const Finder *y, Axis *v) {
     int64_t length = 1;
@@ -188,8 +199,9 @@ static double by_rows(SparseKernel *k, const Finder *y, int v) {
     Axis *x = g->axis[v];
     int64_t n = axis_size(x, 0), grain = 0;
     double ratio = 0, copied = 0;
-    if (n < g->lanes) return 0;
+    if (n < g->lanes / 2) return 0;
     if (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)) return 0;
+    const double used = n < g->lanes ? (double)g->lanes / (double)n : 1;
     const int64_t vectors = div_up(n, g->lanes), tiles = div_up(vectors, most_vectors(y, x));
     *k = (SparseKernel){.g = k->g, .rows = true, .n = y->n, .v = x};
     k->nv = (int)div_up(vectors, tiles);
@@ -210,30 +222,19 @@ static double by_rows(SparseKernel *k, const Finder *y, int v) {
             s->copy = copy_of(k, y, j);
             if (s->copy < 0) {
                 s->copy = k->ncopy++;
+                s->turned = turned(c, f, x);
                 copied += (double)f->length * k->vt * 4;
-                ratio += 16 / lists; /* an element at a time */
+                ratio += (s->turned ? TURNED_EACH : COPIED_EACH) / lists;
             }
             s->base = e_int(c, 0);
         }
         const bool window = f->n == 3 && f->extent[1] == 3 && f->extent[2] == 3;
-        ratio += f->density * (window ? WINDOW_EACH : ROWS_EACH);
+        ratio += f->density * (window ? WINDOW_EACH : ROWS_EACH) * used;
     }
     return copied > SPARSE_COPY ? 0 : ratio / y->n;
 }
 
 /* ---- by columns ------------------------------------------------------------------------------ */
-/* The chunks of a tile's block: slots of the fullest of its columns, in chunks. */
-static int chunks_of(const Found *f, const int64_t *column, int lanes, int64_t from, int64_t to) {
-    int most = 0;
-    for (int l = 0; l < lanes; l++) {
-        int n = 0;
-        for (int64_t i = from; i < to && column[l] >= 0; i++)
-            n += element(f, column[l] + i * f->stride[0]) != 0;
-        if (n > most) most = n;
-    }
-    return (most + SPARSE_SLOTS - 1) / SPARSE_SLOTS;
-}
-
 typedef struct Tiles {
     const Kernel *g;
     const Found *f;
@@ -241,6 +242,14 @@ typedef struct Tiles {
     int64_t lists, per; /* tiles of a list's columns */
     const int64_t *from;
 } Tiles;
+
+/* What the chunks hold: counted, or filled in too. */
+typedef struct Chunks {
+    int64_t n;
+    float *value; /* NULL: they are counted */
+    uint32_t *index;
+    int32_t *block;
+} Chunks;
 
 /* Where the columns of tile t begin in the constant; -1: beyond the last one. */
 static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
@@ -252,68 +261,79 @@ static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
     }
 }
 
-/* Block b of the sum begins here: the last one overlaps. Elements before `*first` are others'. */
-static int64_t block_at(const Found *f, int lanes, int64_t b, int64_t *first) {
-    *first = b * 2 * lanes;
-    return *first + 2 * lanes <= f->length ? *first : f->length - 2 * lanes;
+/* The column's next element from i on, below `end`. */
+static int64_t next_element(const Found *f, int64_t column, int64_t i, int64_t end) {
+    while (i < end && (column < 0 || element(f, column + i * f->stride[0]) == 0)) i++;
+    return i;
+}
+
+/* Slots of the block at `at`, of lane l, whose elements before next[l] are stored already. */
+static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int64_t at, int slots,
+                      Chunks *k) {
+    const int lanes = y->g->lanes;
+    const int64_t end = at + 2 * lanes;
+    uint32_t *index = k->value ? k->index + k->n * lanes : NULL, place = 0;
+    for (int i = 0; i < slots; i++) {
+        *next = next_element(y->f, column, *next, end);
+        const bool stored = *next < end;
+        /* A slot without an element takes the last one again, times zero. */
+        if (stored) place = (uint32_t)(*next - at);
+        if (index) {
+            k->value[(k->n * SPARSE_SLOTS + i) * lanes + l] =
+                stored ? element(y->f, column + *next * y->f->stride[0]) : 0;
+            index[i / SPARSE_SLOTS * lanes + l] |= place << i % SPARSE_SLOTS * 8;
+        }
+        *next += stored;
+    }
+}
+
+/* The chunks of tile t: blocks of two vectors, each half of it the next one's too, so that a column
+ * of few elements goes ahead while others finish. */
+static void chunks_of(const Tiles *y, int64_t t, Chunks *k) {
+    const int64_t lanes = y->g->lanes, length = y->f->length;
+    int64_t column[64], next[64] = {0};
+    columns_at(y, t, column);
+    for (int64_t at = 0; at + 2 * lanes < length + lanes; at += lanes) {
+        const bool last = at + 2 * lanes >= length;
+        if (last) at = length - 2 * lanes;
+        int most = 0;
+        for (int l = 0; l < lanes; l++) {
+            int n = 0;
+            const int64_t end = last ? length : at + lanes;
+            for (int64_t i = next[l]; (i = next_element(y->f, column[l], i, end)) < end; i++) n++;
+            if (n > most) most = n;
+        }
+        const int chunks = (most + SPARSE_SLOTS - 1) / SPARSE_SLOTS;
+        for (int l = 0; l < lanes; l++)
+            fill_lane(y, l, column[l], &next[l], at, chunks * SPARSE_SLOTS, k);
+        for (int i = 0; i < chunks && k->value; i++) k->block[k->n + i] = (int32_t)at;
+        k->n += chunks;
+    }
 }
 
 static int64_t count_chunks(const Tiles *y) {
-    int64_t column[64], first, n = 0, lanes = y->g->lanes;
-    for (int64_t t = 0; t < y->lists * y->per; t++) {
-        columns_at(y, t, column);
-        for (int64_t b = 0; b * 2 * lanes < y->f->length; b++) {
-            const int64_t at = block_at(y->f, (int)lanes, b, &first);
-            n += chunks_of(y->f, column, (int)lanes, first, at + 2 * lanes);
-        }
-    }
-    return n;
-}
-
-static void fill_block(const Tiles *y, const int64_t *column, int64_t first, int64_t at, int slots,
-                       float *value, uint32_t *index) {
-    const int lanes = y->g->lanes;
-    for (int l = 0; l < lanes; l++) {
-        int slot = 0;
-        uint32_t at_slot[64] = {0};
-        for (int64_t i = first; i < at + 2 * lanes && column[l] >= 0; i++) {
-            const float w = element(y->f, column[l] + i * y->f->stride[0]);
-            if (w == 0) continue;
-            value[slot * lanes + l] = w;
-            at_slot[slot++] = (uint32_t)(i - at);
-        }
-        /* Slots without an element take one that counts anyway, times zero. */
-        for (const uint32_t any = slot ? at_slot[slot - 1] : 0; slot < slots; slot++)
-            at_slot[slot] = any;
-        for (int i = 0; i < slots; i++)
-            index[i / SPARSE_SLOTS * lanes + l] |= at_slot[i] << i % SPARSE_SLOTS * 8;
-    }
+    Chunks k = {0};
+    for (int64_t t = 0; t < y->lists * y->per; t++) chunks_of(y, t, &k);
+    return k.n;
 }
 
 static void list_columns(SparseKernel *k, const Tiles *y, SparseSum *s) {
     const Kernel *g = k->g;
     const int64_t tiles = y->lists * y->per, n = count_chunks(y), lanes = g->lanes;
-    int32_t *start = NEWN(g->a, int32_t, tiles + 1), *block = NEWN(g->a, int32_t, n + 1);
-    float *value = NEWN(g->a, float, n *SPARSE_SLOTS *lanes + 1);
-    uint32_t *index = NEWN(g->a, uint32_t, n * lanes + 1);
-    int64_t column[64], first, chunk = 0;
+    int32_t *start = NEWN(g->a, int32_t, tiles + 1);
+    Chunks c = {.value = NEWN(g->a, float, n *SPARSE_SLOTS *lanes + 1),
+                .index = NEWN(g->a, uint32_t, n * lanes + 1),
+                .block = NEWN(g->a, int32_t, n + 1)};
     for (int64_t t = 0; t < tiles; t++) {
-        start[t] = (int32_t)chunk;
-        columns_at(y, t, column);
-        for (int64_t b = 0; b * 2 * lanes < y->f->length; b++) {
-            const int64_t at = block_at(y->f, (int)lanes, b, &first);
-            const int more = chunks_of(y->f, column, (int)lanes, first, at + 2 * lanes);
-            fill_block(y, column, first, at, more * SPARSE_SLOTS,
-                       value + chunk * SPARSE_SLOTS * lanes, index + chunk * lanes);
-            for (int i = 0; i < more; i++) block[chunk++] = (int32_t)at;
-        }
+        start[t] = (int32_t)c.n;
+        chunks_of(y, t, &c);
     }
-    start[tiles] = (int32_t)chunk;
+    start[tiles] = (int32_t)c.n;
     const char *what = y->f->p.load[y->f->w]->t->name;
     s->start = constant(g, what, DT_I32, tiles + 1, start);
-    s->block = constant(g, what, DT_I32, n + 1, block);
-    s->value = constant(g, what, DT_F32, n * SPARSE_SLOTS * lanes + 1, value);
-    s->at = constant(g, what, DT_I32, n * lanes + 1, index);
+    s->block = constant(g, what, DT_I32, n + 1, c.block);
+    s->value = constant(g, what, DT_F32, n * SPARSE_SLOTS * lanes + 1, c.value);
+    s->at = constant(g, what, DT_I32, n * lanes + 1, c.index);
 }
 
 static Tiles tiles_of(const SparseKernel *k, const Found *f, int v, SparseSum *s) {

@@ -22,6 +22,7 @@
 
 #define SPARSE_SUMS 8
 #define SPARSE_SLOTS 4          /* of a chunk */
+#define SPARSE_CHAINS 4         /* sums that a core goes on with side by side, at least */
 #define SPARSE_WORTH 0.3        /* a layout for dense products is not looked for below this */
 #define SPARSE_COPY (192 << 10) /* bytes of copied tiles, at most */
 
@@ -36,6 +37,7 @@ typedef struct SparseSum {
     Expr *list;    /* number of the list, or of the first tile, over axes but v */
     Expr *base;    /* position of x where the sum's axes are 0 */
     int copy;      /* number of the copy; -1: none */
+    Expr *turned;  /* distance of x's rows along v, which the copy has as columns; NULL: others */
 } SparseSum;
 
 typedef struct SparseKernel {

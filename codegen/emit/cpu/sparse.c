@@ -7,29 +7,45 @@ static const char *computed(Group *g, Expr *e) {
     const SparseKernel *k = g->k->sparse;
     for (int i = 0; i < k->n; i++)
         if (k->s[i].reduce == e)
-            return k->columns ? arena_printf(g->em->a, "g%d[l * %d + row]", i, k->vt)
+            return k->columns ? arena_printf(g->em->a, "h%d[row * %d + l]", i, g->k->lanes)
                               : arena_printf(g->em->a, "g%d[l]", i);
     return NULL;
 }
 
 /* ---- micro-kernels --------------------------------------------------------------------------- */
-/* Sums of nv vectors of rows by the elements of one list. `tail`: x ends with the last lane. */
+/* The products of element i + e; their sums in registers of their own. */
+static void rows_step(Sb *b, const SparseKernel *k, int e, bool tail) {
+    const int vec = k->g->lanes;
+    sb_printf(b, "        const float *const p%d = x + at[i + %d];\n", e, e);
+    sb_printf(b, "        const float w%d = value[i + %d];\n", e, e);
+    for (int v = 0; v < k->nv; v++) {
+        sb_printf(b, "        c%d += ", e * k->nv + v);
+        if (tail)
+            sb_printf(b, "bk_loadn(p%d + %d, lanes - %d) * w%d;\n", e, v * vec, v * vec, e);
+        else
+            sb_printf(b, "bk_loadv(p%d + %d) * w%d;\n", e, v * vec, e);
+    }
+}
+
+/* Sums of nv vectors of rows by the elements of one list, several elements at a time where there
+ * are few vectors: sums side by side do not wait for each other. `tail`: x ends with the last lane.
+ */
 static const char *rows_kernel(Group *g, const SparseKernel *k, bool tail) {
     Emit *em = g->em;
     Sb b = {.a = em->a};
-    const int vec = g->k->lanes;
+    const int vec = g->k->lanes, step = SPARSE_CHAINS > k->nv ? SPARSE_CHAINS / k->nv : 1;
     sb_puts(&b, "    BK_CONTRACT\n    bk_vf");
-    for (int v = 0; v < k->nv; v++) sb_printf(&b, "%s c%d = {0}", v ? "," : "", v);
-    sb_puts(&b, ";\n    for (int32_t i = from; i < to; i++) {\n");
-    sb_puts(&b, "        const float *const p = x + at[i];\n        const float w = value[i];\n");
-    for (int v = 0; v < k->nv; v++) {
-        if (tail)
-            sb_printf(&b, "        c%d += bk_loadn(p + %d, lanes - %d) * w;\n", v, v * vec,
-                      v * vec);
-        else
-            sb_printf(&b, "        c%d += bk_loadv(p + %d) * w;\n", v, v * vec);
+    for (int v = 0; v < k->nv * step; v++) sb_printf(&b, "%s c%d = {0}", v ? "," : "", v);
+    sb_puts(&b, ";\n    int32_t i = from;\n");
+    if (step > 1) {
+        sb_printf(&b, "    for (; i + %d < to; i += %d) {\n", step - 1, step);
+        for (int e = 0; e < step; e++) rows_step(&b, k, e, tail);
+        sb_puts(&b, "    }\n");
     }
+    sb_puts(&b, "    for (; i < to; i++) {\n");
+    rows_step(&b, k, 0, tail);
     sb_puts(&b, "    }\n");
+    for (int v = k->nv; v < k->nv * step; v++) sb_printf(&b, "    c%d += c%d;\n", v % k->nv, v);
     for (int v = 0; v < k->nv; v++) sb_printf(&b, "    bk_storev(g + %d, c%d);\n", v * vec, v);
     return emit_shared(em, g->k->apart, "sparse", em->target->kernel,
                        arena_printf(em->a,
@@ -45,16 +61,16 @@ static const char *columns_kernel(Group *g) {
     Emit *em = g->em;
     Sb b = {.a = em->a};
     const int vec = g->k->lanes, chunk = SPARSE_SLOTS * vec;
-    sb_puts(&b, "    BK_CONTRACT\n    bk_vf c0 = {0}, c1 = {0};\n"
+    sb_puts(&b, "    BK_CONTRACT\n    bk_vf c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0};\n"
                 "    for (int32_t i = from; i < to; i++) {\n"
                 "        const float *const p = x + block[i];\n");
     sb_printf(&b, "        const bk_vf x0 = bk_loadv(p), x1 = bk_loadv(p + %d);\n", vec);
     sb_printf(&b, "        const float *const w = value + (int64_t)i * %d;\n", chunk);
     sb_printf(&b, "        const bk_vi n = bk_loadi(index + (int64_t)i * %d);\n", vec);
     for (int s = 0; s < SPARSE_SLOTS; s++)
-        sb_printf(&b, "        c%d += bk_pick(x0, x1, n >> %d) * bk_loadv(w + %d);\n", s % 2, 8 * s,
+        sb_printf(&b, "        c%d += bk_pick(x0, x1, n >> %d) * bk_loadv(w + %d);\n", s, 8 * s,
                   s * vec);
-    sb_puts(&b, "    }\n    bk_storev(g, c0 + c1);\n");
+    sb_puts(&b, "    }\n    bk_storev(g, (c0 + c1) + (c2 + c3));\n");
     return emit_shared(em, g->k->apart, "sparse", em->target->kernel,
                        "float *restrict g, const float *restrict x, const float *restrict value, "
                        "const int32_t *restrict index, const int32_t *restrict block, int32_t "
@@ -70,11 +86,23 @@ static void copy_tile(Group *g, const SparseKernel *k, const SparseSum *s) {
     const Scope out = fn_here(f);
     const char *row = "0";
     fn_count(f, s->x);
-    for (int d = 0; d < sum->naxis; d++) {
+    for (int d = 0; d < sum->naxis - (s->turned ? 1 : 0); d++) {
         const char *r = arena_printf(f->a, "r%d", d), *n = fn_expr(f, sum->raxis[d]->extent);
         fn_open(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, n, r);
         fn_bind(f, e_axis(f->c, sum->raxis[d]), r);
         row = arena_printf(f->a, "(%s) * %s + %s", row, n, r);
+    }
+    if (s->turned) {
+        Axis *u = sum->raxis[sum->naxis - 1];
+        const char *n = fn_expr(f, u->extent);
+        fn_bind(f, e_axis(f->c, u), "0");
+        fn_bind(f, e_axis(f->c, k->v), "m0");
+        const char *from = arena_printf(f->a, "%s + (%s)", f->tensor(f, s->x->t),
+                                        fn_expr(f, flat_of(f->c, s->x)));
+        fn_line(f, "bx_transpose_4(x%d + (%s) * %s * %d, %d, %s, %s, %s, lanes);", s->copy, row, n,
+                k->vt, k->vt, from, fn_expr(f, s->turned), n);
+        fn_close(f, out);
+        return;
     }
     fn_line(f, "float *const to_row = x%d + (%s) * %d;", s->copy, row, k->vt);
     const Scope in = fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
@@ -147,6 +175,8 @@ static void by_columns(Group *g, const SparseKernel *k) {
     fn_bind(f, e_axis(f->c, k->v), "m0");
     for (int i = 0; i < k->n; i++) sum(g, k, i);
     fn_close(f, in);
+    for (int i = 0; i < k->n; i++)
+        fn_line(f, "bx_transpose_4(h%d, %d, g%d, %d, lanes, count);", i, g->k->lanes, i, k->vt);
     in = fn_open(f, "for (int64_t row = 0; row < lanes; row++) {");
     fn_line(f, "const int64_t im = m0 + row;");
     fn_bind(f, e_axis(f->c, k->v), "im");
@@ -159,6 +189,9 @@ void group_sparse(Group *g) {
     const SparseKernel *k = g->k->sparse;
     Fn *f = &g->f;
     g->reduce = computed;
+    bool turns = k->columns;
+    for (int i = 0; i < k->n; i++) turns |= k->s[i].turned != NULL;
+    if (turns) helper_text(g->em, "extern/transpose.inc");
     group_range(g);
     const Scope out = fn_here(f);
     for (int i = 0; i < k->nouter; i++) group_loop(g, g->k->axis[i], arena_printf(f->a, "i%d", i));
@@ -167,8 +200,9 @@ void group_sparse(Group *g) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - m0, %d);", to, k->vt);
     if (k->rows) copies(g, k);
     for (int i = 0; i < k->n; i++)
-        fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", i,
-                k->vt * (k->columns ? g->k->lanes : 1));
+        for (int h = 0; h < (k->columns ? 2 : 1); h++)
+            fn_line(f, "float %s%d[%d] __attribute__((aligned(64)));", h ? "h" : "g", i,
+                    k->vt * (k->columns ? g->k->lanes : 1));
     for (int i = k->nouter + 1; i < g->k->naxis; i++)
         if (g->k->axis[i] != k->columns) group_loop(g, g->k->axis[i], arena_printf(f->a, "i%d", i));
     if (k->columns) {
