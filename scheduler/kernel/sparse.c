@@ -339,12 +339,12 @@ typedef struct Tiles {
 } Tiles;
 
 /* What the chunks hold: counted, or filled in too. */
-typedef struct Chunks {
+typedef struct ColumnChunks {
     int64_t n;
     float *value; /* NULL: they are counted */
     uint32_t *index;
     int32_t *block;
-} Chunks;
+} ColumnChunks;
 
 /* Where the columns of tile t begin in the constant; -1: beyond the last one. */
 static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
@@ -364,7 +364,7 @@ static int64_t next_element(const Found *f, int64_t column, int64_t i, int64_t e
 
 /* Slots of the block at `at`, of lane l, whose elements before next[l] are stored already. */
 static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int64_t at, int slots,
-                      Chunks *k) {
+                      ColumnChunks *k) {
     const int lanes = y->g->lanes;
     const int64_t end = at + 2 * lanes;
     uint32_t *index = k->value ? k->index + k->n * lanes : NULL, place = 0;
@@ -384,7 +384,7 @@ static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int6
 
 /* The chunks of tile t: blocks of two vectors, each half of it the next one's too, so that a column
  * of few elements goes ahead while others finish. */
-static void chunks_of(const Tiles *y, int64_t t, Chunks *k) {
+static void chunks_of(const Tiles *y, int64_t t, ColumnChunks *k) {
     const int64_t lanes = y->g->lanes, length = y->f->length;
     int64_t column[64], next[64] = {0};
     columns_at(y, t, column);
@@ -407,7 +407,7 @@ static void chunks_of(const Tiles *y, int64_t t, Chunks *k) {
 }
 
 static int64_t count_chunks(const Tiles *y) {
-    Chunks k = {0};
+    ColumnChunks k = {0};
     for (int64_t t = 0; t < y->lists * y->per; t++) chunks_of(y, t, &k);
     return k.n;
 }
@@ -416,9 +416,9 @@ static void list_columns(SparseKernel *k, const Tiles *y, SparseSum *s) {
     const Kernel *g = k->g;
     const int64_t tiles = y->lists * y->per, n = count_chunks(y), lanes = g->lanes;
     int32_t *start = NEWN(g->a, int32_t, tiles + 1);
-    Chunks c = {.value = NEWN(g->a, float, n *SPARSE_SLOTS *lanes + 1),
-                .index = NEWN(g->a, uint32_t, n * lanes + 1),
-                .block = NEWN(g->a, int32_t, n + 1)};
+    ColumnChunks c = {.value = NEWN(g->a, float, n *SPARSE_SLOTS *lanes + 1),
+                      .index = NEWN(g->a, uint32_t, n * lanes + 1),
+                      .block = NEWN(g->a, int32_t, n + 1)};
     for (int64_t t = 0; t < tiles; t++) {
         start[t] = (int32_t)c.n;
         chunks_of(y, t, &c);
