@@ -137,7 +137,10 @@ void contraction_tile(Contraction *k) {
     /* Sums in registers; with them the vectors that all rows use, and a row's factor. */
     int vec = g->lanes, budget = vec >= 16 ? 28 : 12, registers = vec >= 16 ? 32 : 16;
     TileModel t = model_of(k);
-    int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
+    int64_t rows = !k->m || !t.widest ? 1
+                   : k->m == g->strip ? 0
+                                      : axis_size(k->m, 0),
+            lanes = axis_size(k->v, 4 * vec);
     if (!t.widest)
         t.widest = t.operands = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
