@@ -87,6 +87,7 @@ static void add_heights(Contraction *k, int64_t n) {
 /* Of known rows exactly what is needed; one row, where there may be other counts than expected. */
 static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     bool by_m = k->m && k->g->split == k->m;
+    if (k->m && k->m == k->g->strip) rows = 0; /* the first strip has more */
     if (rows <= 0) {
         for (int h = k->mr; h > 1; h = h > 6 ? h / 2 : h - 1) add_height(k, h);
         add_height(k, k->mr - 1);
@@ -137,10 +138,10 @@ void contraction_tile(Contraction *k) {
     /* Sums in registers; with them the vectors that all rows use, and a row's factor. */
     int vec = g->lanes, budget = vec >= 16 ? 28 : 12, registers = vec >= 16 ? 32 : 16;
     TileModel t = model_of(k);
-    int64_t rows = !k->m || !t.widest ? 1
-                   : k->m == g->strip ? 0
-                                      : axis_size(k->m, 0),
-            lanes = axis_size(k->v, 4 * vec);
+    int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
+    int64_t apiece;
+    if (k->m && k->m == g->strip && t.widest && e_is_int(g->apiece, &apiece))
+        rows = g->s->op.rows * apiece;
     if (!t.widest)
         t.widest = t.operands = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};

@@ -4,6 +4,8 @@
 #include "scheduler/plan/strips.h"
 #include "utask/walk.h"
 
+#include <math.h>
+
 #define CACHE_PART 2 /* of the second-level cache, for a strip */
 
 /* The positions of an earlier group that a position x reads: step * x + first to step * x + last;
@@ -176,9 +178,18 @@ typedef struct BandWay { /* of the first n groups */
     double plain, ns;
 } BandWay;
 
+/* What group i touches when the first n go strip by strip. */
+static Bytes bytes_of(const Bands *r, int n, int i, const Work *x) {
+    Bytes k = {.r = r, .n = n, .seen = map_new(r->c->a)};
+    stmt_loads(r->c, r->s[i], load_bytes, &k);
+    k.inner += i < n - 1 ? x->written : 0;
+    return k;
+}
+
 /* The time of the first n groups one after the other, and strip by strip; false: units would have
  * no share, or one strip would be all. What lies in memory between two groups comes from the
- * second-level cache; constants are read again by each strip. */
+ * second-level cache; constants, which the other groups have driven out of the first one, are read
+ * again by each strip. */
 static bool price(Bands *r, int n, BandWay *w) {
     const Schedule *plan = r->p->schedule;
     const Device *d = plan->device;
@@ -186,33 +197,34 @@ static bool price(Bands *r, int n, BandWay *w) {
     const int units = shared ? schedule_units(plan, r->s[0]->level) : 1;
     const double all = cost_size(r->s[n - 1]->op.t[0]->dim[r->dim[n - 1]]);
     const double wait = units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0;
-    double near = 0, moved = 0, weights = 0, largest = 0;
-    *w = (BandWay){.n = n, .plain = wait * (n - 1)};
+    const double cache = (double)d->level[LEVEL_CORE].bytes;
+    double near = 0, weights = 0;
     if (!reach(r, n)) return false;
     for (int i = 0; i < n; i++) {
-        Bytes k = {.r = r, .n = n, .seen = map_new(r->c->a)};
         const Work x = cost_work(r->c, r->s[i], COST_UNKNOWN);
-        stmt_loads(r->c, r->s[i], load_bytes, &k);
-        w->plain += cost_group_ns(r->p, r->s[i], units);
+        const Bytes k = bytes_of(r, n, i, &x);
         near += (x.read + x.written - k.weights) / all;
-        moved += k.inner + (i < n - 1 ? x.written : 0);
         weights += k.weights;
-        if (x.read + x.written > largest) largest = x.read + x.written;
     }
     const int64_t share = (int64_t)(all / units);
-    const double room = (double)d->level[LEVEL_CORE].bytes / CACHE_PART -
-                        (weights < (double)d->level[LEVEL_CORE].bytes / 4 ? weights : 0);
-    w->rows = (int64_t)(room / near);
-    w->rows = w->rows >= 4 ? w->rows / 4 * 4 : w->rows >= 2 ? 2 : 1;
+    const int64_t rows = (int64_t)((cache / CACHE_PART - fmin(weights, cache / 4)) / near);
+    *w = (BandWay){.n = n, .plain = wait * (n - 1), .ns = wait};
     w->most = units == 1 ? share / 2 : share - longest(r, n) + 1;
+    w->rows = rows >= 4 ? rows / 4 * 4 : rows >= 2 ? 2 : 1;
     if (w->rows > w->most) w->rows = w->most;
     if (w->rows < 1) return false;
-    const double strips = (double)share / (double)w->rows;
-    const double far = device_gbps(d, largest / units),
-                 close = device_gbps(d, near * (double)w->rows);
-    w->ns = w->plain - moved / units * (1 / far - 1 / close) +
-            (strips - 1) * (weights / device_gbps(d, weights) + n * d->group_ns) -
-            (n - 1 > 1 ? n - 2 : 0) * wait;
+    const double strips = ceil((double)share / (double)w->rows);
+    for (int i = 0; i < n; i++) {
+        const Work x = cost_work(r->c, r->s[i], COST_UNKNOWN);
+        const Bytes k = bytes_of(r, n, i, &x);
+        const double outer = x.read + x.written - k.inner;
+        const double close = device_gbps(d, near * (double)w->rows + k.weights);
+        w->plain += cost_group_ns(r->p, r->s[i], units);
+        w->ns += fmax(cost_compute_ns(d, &x) / units,
+                      outer / units / device_gbps(d, (x.read + x.written) / units) +
+                          k.inner / units / close) +
+                 strips * d->group_ns + (strips - 1) * k.weights / close;
+    }
     return true;
 }
 
