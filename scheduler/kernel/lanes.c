@@ -11,8 +11,8 @@ static bool contiguous(LanesKernel *k, Map *seen, Expr *e, bool *moves) {
     if (!e_uses_axis(e, k->v) || !map_add(seen, (uint64_t)e->id + 1)) return true;
     if (e->op == E_LOAD) {
         Expr *flat = flat_of(c, e), *coef;
-        if (flat->flags & (EF_LOAD | EF_GUARD)) return false;
-        coef = e_coef(c, flat, k->v);
+        if (flat->flags & EF_GUARD) return false;
+        coef = e_coef(c, flat, k->v); /* where it is loaded, it is the same for all values of v */
         return *moves = coef && e_is_ival(coef, 1);
     }
     if (e->op == E_REDUCE || e->op == E_GUARD || e->op == E_AXIS ||

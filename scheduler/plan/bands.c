@@ -273,11 +273,18 @@ static void take(const Bands *r, const BandWay *w) {
     }
 }
 
+/* Units do not meet in a loop that they run part by part (parts.h). */
+static bool in_parts(const Seq *q) {
+    for (; q && q->owner; q = q->parent)
+        if (q->owner->kind == S_LOOP && q->owner->loop.parts > 1) return true;
+    return false;
+}
+
 int bands_take(Program *p, const Seq *q, int from, int most) {
     Stmt *s = q->s.p[from];
     Bands best;
     BandWay way = {.n = 0};
-    if (!strip_may_run(p, s)) return 0;
+    if (!strip_may_run(p, s) || in_parts(q)) return 0;
     for (int d = 0; d < s->op.t[0]->rank - 1; d++) {
         Bands r = {.p = p, .c = p->cx, .n = 1, .s = {s}, .dim = {d}};
         if (e_is_ival(s->op.t[0]->dim[d], 1) || strip_has_lanes(s, d)) continue;
