@@ -9,6 +9,7 @@
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/halves.h"
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/kernel/sparse.h"
@@ -195,7 +196,7 @@ static bool stands_apart(KernelChoice *x, const Stmt *s) {
 
 /* These begin and end where they are told to. */
 static bool has_strips(KernelKind k) {
-    return k == KERNEL_LOOPS || k == KERNEL_LANES || k == KERNEL_SLIDING || k == KERNEL_TRANSPOSE;
+    return k == KERNEL_LOOPS || k == KERNEL_LANES || k == KERNEL_SLIDING || k == KERNEL_TRANSPOSE || k == KERNEL_HALVES;
 }
 
 static void choose(KernelChoice *x, Stmt *s) {
@@ -214,7 +215,7 @@ static void choose(KernelChoice *x, Stmt *s) {
     kernel_collapse(k);
     if (vectors) {
         collapse_sums(k);
-        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k));
+        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k) || kernel_halves(k));
     } else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }
