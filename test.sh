@@ -231,6 +231,15 @@ layers() {
     "$PYTHON" tests/random/layers_check.py 4 --seed $((SEED + 100)) --threads 3 --cpu x86-64-v3 --braid $BRAID
 }
 
+# Transforms, choices, boxes, samples, 16-bit arithmetic, against the interpreter and numpy.
+around() {
+    "$PYTHON" tests/random/around_check.py 6 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/around_check.py 3 --seed $((SEED + 100)) --threads 3 --schedule fourier=on --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/around_check.py 2 --seed $((SEED + 200)) --cpu x86-64-v3 --braid $BRAID
+    "$PYTHON" tests/random/around_check.py 2 --seed $((SEED + 300)) --cpu x86-64-v2 --schedule fourier=on --braid $BRAID
+}
+
 # Attention in one pass, against the interpreter.
 attentions() {
     local check=("$PYTHON" tests/random/attention_check.py --braid $BRAID)
@@ -475,6 +484,7 @@ step rows rows
 step narrow narrow
 step convolutions convolutions
 step layers layers
+step around around
 step bytes bytes
 step quantized quantized
 step contrib-transformers contrib_transformers
