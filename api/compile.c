@@ -165,7 +165,7 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const bool one = device->units == 1; /* whatever the caller has */
     const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
-    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
+    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o, &k->dots);
     k->weights = o->weights;
     k->profile = o->profile;
     k->measured = o->measured;
