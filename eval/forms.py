@@ -50,7 +50,11 @@ SIZES = {
     "skipnet": dict(blocks=(1, 2, 2, 1), size=64, classes=100),
 }
 # (model, form): why it may be slower.
-EXCEPTIONS = {}
+EXCEPTIONS = {
+    ("attention", "(attention_grow)"): "at batch 64 caches that grow along their third axis are copied once behind the loop",
+    ("blockdrop", "naive"): "divides each pixel by its channel's deviation, which is not folded into the weights",
+    ("rnnt", "naive"): "a product and a table for each gate in the branch of a step",
+}
 
 
 def numbers(text):

@@ -181,29 +181,23 @@ static Expr *alike(Stacking *s, Expr **e, int depth) {
     return load ? alike_loads(s, e, a) : expr_rebuild(c, e[0], a);
 }
 
-/* The pieces of t, of one size along dim, over axis j of the same size; 0: it is no such thing. */
-static int pieces(Stacking *s, Tensor *t, int dim, Axis **j, Expr **piece) {
+/* The pieces of t, each at one position along dim; 0: it is no such thing. Longer ones would be
+ * read at quotients and remainders of positions, which no kernel of products takes. */
+static int pieces(Stacking *s, Tensor *t, int dim, Expr **piece) {
     Cx *c = s->c;
     Expr *e = t->body;
-    int64_t end = 0, at = 0, width = 0;
-    int n = 0;
-    if (!e_is_int(t->dim[dim], &end)) return 0;
-    for (bool last = false; !last && n < PIECES_MAX; n++) {
+    int64_t n, at;
+    if (!e_is_int(t->dim[dim], &n) || n < PIECES_MIN || n > PIECES_MAX) return 0;
+    for (int i = 0; i < n; i++) {
         const Expr *x = e->op == E_SELECT && e->a[0]->op == E_LT ? e->a[0] : NULL;
-        int64_t next = end;
-        last = !x || x->a[0]->op != E_AXIS || x->a[0]->axis != t->axis[dim] ||
-               !e_is_int(x->a[1], &next);
-        if (n == 0) {
-            width = next;
-            *j = axis_new(c, e_int(c, width));
-        }
-        if (next - at != width) return 0;
-        Expr *to = e_addi(c, e_axis(c, *j), at);
-        piece[n] = e_subst(c, last ? e : e->a[1], 1, &t->axis[dim], &to, NULL, NULL);
-        if (!last) e = e->a[2];
-        at = next;
+        const bool cut = x && x->a[0]->op == E_AXIS && x->a[0]->axis == t->axis[dim] &&
+                         e_is_int(x->a[1], &at) && at == i + 1;
+        if (cut == (i == n - 1)) return 0;
+        Expr *to = e_int(c, i);
+        piece[i] = e_subst(c, cut ? e->a[1] : e, 1, &t->axis[dim], &to, NULL, NULL);
+        if (cut) e = e->a[2];
     }
-    return at == end ? n : 0;
+    return (int)n;
 }
 
 /* Whether nobody but `by` and the tensors that go uses one of these. */
@@ -241,8 +235,7 @@ static void stack(void *user, Seq *q, int *at) {
     Expr *piece[PIECES_MAX];
     for (int d = 0; d < t->rank; d++) {
         Stacking s = {.p = p, .c = c, .q = q, .made = map_new(c->a), .gone = map_new(c->a)};
-        Axis *j;
-        if ((s.n = pieces(&s, t, d, &j, piece)) < PIECES_MIN) continue;
+        if (!(s.n = pieces(&s, t, d, piece))) continue;
         s.lane = axis_new(c, e_int(c, s.n));
         Expr *all = alike(&s, piece, 0);
         if (!all || !s.sum) return;
@@ -250,10 +243,8 @@ static void stack(void *user, Seq *q, int *at) {
         seq_each(p->top, use_stmt, &u);
         const double ns = s.out.n * p->schedule->device->group_ns;
         if (u.other || !decide(p, X_STACK, o, ns * s.n, ns)) return;
-        Axis *from[2] = {s.lane, j};
-        Expr *own = e_axis(c, t->axis[d]), *width = j->extent;
-        Expr *to[2] = {e_bin(c, E_FDIV, own, width), e_bin(c, E_MOD, own, width)};
-        t->body = e_subst(c, all, 2, from, to, NULL, NULL);
+        Expr *own = e_axis(c, t->axis[d]);
+        t->body = e_subst(c, all, 1, &s.lane, &own, NULL, NULL);
         for (int i = 0; i < s.out.n; i++) seq_put_at(c, q, (*at)++, s.out.p[i]);
         return;
     }
