@@ -51,9 +51,10 @@ SIZES = {
 }
 # (model, form): why it may be slower.
 EXCEPTIONS = {
-    ("attention", "(attention_grow)"): "at batch 64 caches that grow along their third axis are copied once behind the loop",
-    ("blockdrop", "naive"): "divides each pixel by its channel's deviation, which is not folded into the weights",
-    ("rnnt", "naive"): "a product and a table for each gate in the branch of a step",
+    ("blockdrop", "naive"): "its normalization by the formula is not folded into the weights: a division a pixel",
+    ("experts", "naive"): "other work: every token by each expert that some token chose",
+    ("experts", "(experts)"): "other work: every token by each expert that some token chose",
+    ("experts", "(experts_gather)"): "other work: weights of its own for each token",
 }
 
 

@@ -3,7 +3,7 @@
  * cat(x[0] · W0, x[1] · W1, …) = (x[h] · W[h] for all h), W the constants W0, W1, … one behind the
  * other
  *
- * So heads, experts or gates that a model writes one by one are one product over one more axis. The
+ * So heads that a model writes one by one are one product over one more axis. The
  * expressions of the pieces must be the same but for numbers that advance by the same step, for
  * constants, and for tensors that are alike in the same way and have no other users.
  *
