@@ -50,7 +50,12 @@ SIZES = {
     "skipnet": dict(blocks=(1, 2, 2, 1), size=64, classes=100),
 }
 # (model, form): why it may be slower.
-EXCEPTIONS = {}
+EXCEPTIONS = {
+    ("blockdrop", "naive"): "its normalization by the formula is not folded into the weights: a division a pixel",
+    ("experts", "naive"): "other work: every token by each expert that some token chose",
+    ("experts", "(experts)"): "other work: every token by each expert that some token chose",
+    ("experts", "(experts_gather)"): "other work: weights of its own for each token",
+}
 
 
 def numbers(text):

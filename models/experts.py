@@ -2,7 +2,7 @@
 
 form    "branch" (an If for each expert, which skips it if no token chose it), "gather" (a Loop
         over the choices, which gathers the weights of the chosen experts), "dispatch" (a Loop over
-        the experts, which gathers their tokens), or one of models/words.py: the expert as "gather", the exporter as "dispatch",
+        the experts, which gathers their tokens), or one of models/words.py: the expert and the exporter as "dispatch",
         the beginner as "branch"
 """
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from .common import F, Graph, narrow, normal, relu, softmax, wide
 from .words import FORMS as WAYS
 
-LIKE = dict(zip(WAYS, ("gather", "dispatch", "branch")))
+LIKE = dict(zip(WAYS, ("dispatch", "dispatch", "branch")))
 CASES = {
     "experts": dict(form="branch"),
     "experts_gather": dict(form="gather"),

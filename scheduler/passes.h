@@ -37,6 +37,9 @@ void pass_codes(Program *p);
 /* Requires single-tensor OPs. Rounds float32 factors to Schedule.weights, where that pays. */
 void pass_narrow(Program *p);
 
+/* Requires single-tensor OPs. Tensors that are computed alike and concatenated become one. */
+void pass_stack(Program *p);
+
 /* Requires single-tensor OPs. Products of one-hot rows with constants become loads of the rows. */
 void pass_pick(Program *p);
 

@@ -322,6 +322,18 @@ def grow():
         [ramp("rows", 3, 2, 4), const("two", 2, np.int64), const("zero", 0, np.int64), const("one", [1], np.int64)]))
 
 
+def pieces():
+    """Heads that are computed one by one and put together are one product over heads; a product with one-hot rows reads
+    the rows."""
+    nodes = [node("OneHot", ["token", "depth", "values"], ["hot"]), node("MatMul", ["hot", "table"], ["x"], "lookup")]
+    for k in range(4):
+        nodes += [node("MatMul", ["x", f"w{k}"], [f"p{k}"], f"head{k}"), node("Unsqueeze", [f"p{k}", "one"], [f"h{k}"])]
+    nodes.append(node("Concat", [f"h{k}" for k in range(4)], ["y"], "joined", axis=1))
+    save("pieces", graph(nodes, [tensor("token", [3], I)], [tensor("y", [3, 4, 8])],
+                         [const("depth", [9], np.int64), const("values", [0, 1]), const("one", [1], np.int64),
+                          ramp("table", 9, 16), *(ramp(f"w{k}", 16, 8) for k in range(4))]))
+
+
 def embedding():
     """A recurrent step whose inputs are a word, which becomes a row of a table times its weights, and a frame, whose
     part of the product with the concatenation is computed for all steps before the loop."""
@@ -423,6 +435,6 @@ def errors():
 
 
 for make in (cells, elementwise, matmul_bias_relu, conv, depthwise, quantized, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
-             grow, unroll, interchange, reuse, embedding, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
+             grow, unroll, interchange, reuse, embedding, pieces, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
              library, errors):
     make()

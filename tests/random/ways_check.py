@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ways to write what the compiler takes for something simpler, and ways that are nearly such, against numpy: products with
 one-hot rows (numbers out of range, weights with infinities), with a second product, in a concatenation; rows put into a
-carried tensor by Concat and by Where; rows and sequences that grow in a loop; the logistic function by its formula.
+carried tensor by Concat and by Where; rows that grow in a loop; products put together piece by piece; the logistic function by its formula.
 
     ways_check.py [COUNT] [--seed S] [--braid PATH]
 """
@@ -99,6 +99,42 @@ class Model:
             want = put + want * f32(0.5) if reads else put
         self.output(last, want)
 
+    def pieces(self):
+        """Products that are computed one by one and put together; of some, one is not like the others."""
+        g, r = self.g, self.r
+        n, rows, inner, width = int(r.integers(3, 9)), self.size(), self.size(), int(r.choice([1, 3, 8, 16]))
+        x = r.normal(size=(rows, n * inner)).astype(np.float32)
+        odd = r.choice(["none", "none", "act", "wide", "used", "order"])
+        each = r.choice(["slice", "same", "split"])
+        value, found, want, used = self.input(x), [], [], None
+        split = g.Split(value, axis=1, num_outputs=n, outputs=n)
+        for k in range(n):
+            at = (n - 1 - k if k < 2 else k) if odd == "order" else k
+            a = x[:, :inner] if each == "same" else x[:, at * inner:(at + 1) * inner]
+            part = split[at] if each == "split" else g.Slice(value, [0 if each == "same" else at * inner],
+                                                             [inner if each == "same" else (at + 1) * inner], [1])
+            w = r.normal(size=(inner, width + (odd == "wide" and k == 1))).astype(np.float32)
+            b, scale = r.normal(size=w.shape[1]).astype(np.float32), f32(0.5 * k + 1.5)
+            y, v = g.Mul(g.Add(g.MatMul(part, w), b), scale), (a @ w + b) * scale
+            if odd == "act" and k == 1:
+                y, v = g.Neg(y), -v
+            if odd == "used" and k == 1:
+                used = y, v
+            y, v = g.Tanh(y), np.tanh(v)
+            if inner == w.shape[1]:
+                y, v = g.Mul(y, part), v * a
+            found.append(y)
+            want.append(v)
+        axis = int(r.integers(0, 3))
+        if axis < 2 and (axis or odd != "wide"):
+            self.output(g.Concat(*found, axis=axis), np.concatenate(want, axis))
+        elif odd != "wide":
+            self.output(g.Concat(*(g.Unsqueeze(y, [1]) for y in found), axis=1), np.stack(want, 1))
+        else:
+            self.output(g.Concat(*found, axis=1), np.concatenate(want, 1))
+        if used:
+            self.output(*used)
+
     def rows_grown(self):
         """Rows that a loop appends one by one, and what is computed from all of them behind it."""
         g, r = self.g, self.r
@@ -135,7 +171,7 @@ class Model:
 
 def model(seed):
     m = Model(seed)
-    for kind in m.r.choice(["one_hot", "rows_put", "rows_grown", "logistic"], MEMBERS):
+    for kind in m.r.choice(["one_hot", "rows_put", "rows_grown", "pieces", "logistic"], MEMBERS):
         getattr(m, kind)()
     return m.g.model(), m.inputs, m.expected
 
