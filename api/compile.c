@@ -46,6 +46,9 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
      "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
 #define ORACLE_PASSES 2
+    {"fourier", pass_fourier, STAGE_PLAIN, STAGE_PLAIN,
+     "while a transform's factors are those that lowering has made"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "matrices of such transforms"},
     {"quantized", pass_quantized, STAGE_PLAIN, STAGE_PLAIN,
      "before anything is put together: each operator of the model is still seen"},
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,

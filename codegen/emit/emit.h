@@ -212,6 +212,7 @@ void group_attention(Group *g);
 void group_lanes(Group *g);
 void group_planes(Group *g);
 void group_sliding(Group *g);
+void group_halves(Group *g);
 void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);

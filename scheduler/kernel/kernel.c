@@ -9,6 +9,7 @@
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/halves.h"
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/kernel/planes.h"
@@ -206,7 +207,8 @@ bool kernel_has_strips(const Kernel *k) {
     case KERNEL_LOOPS:
     case KERNEL_LANES:
     case KERNEL_SLIDING:
-    case KERNEL_TRANSPOSE: return true;
+    case KERNEL_TRANSPOSE:
+    case KERNEL_HALVES: return true;
     case KERNEL_CONTRACTION: return k->s->op.band && k->contraction->v != k->strip;
     case KERNEL_CONVOLUTION: return k->s->op.band && k->convolution->v != k->strip;
     case KERNEL_WINOGRAD: return k->s->op.band && k->winograd->k.v != k->strip;
@@ -231,7 +233,7 @@ static void choose(KernelChoice *x, Stmt *s) {
     kernel_collapse(k);
     if (vectors) {
         collapse_sums(k);
-        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k));
+        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k) || kernel_halves(k));
     } else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }

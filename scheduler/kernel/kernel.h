@@ -15,6 +15,7 @@ typedef enum KernelKind {
     KERNEL_LOOPS,       /* a loop for each axis, the last one over lanes */
     KERNEL_LANES,       /* the loops of reductions around the one over lanes (lanes.h) */
     KERNEL_SLIDING,     /* reductions over windows along the lanes (sliding.h) */
+    KERNEL_HALVES,      /* float16 in memory, float32 in registers (halves.h) */
     KERNEL_TRANSPOSE,   /* reads along another axis than it stores along (transpose.h) */
     KERNEL_CONTRACTION, /* sums of products by micro-kernels (contraction.h) */
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
@@ -68,6 +69,7 @@ typedef struct Kernel {
     union { /* by kind */
         const struct LanesKernel *by_lanes;
         const struct SlidingKernel *sliding;
+        const struct HalvesKernel *halves;
         const struct TransposeKernel *transpose;
         const struct Contraction *contraction;
         const struct Convolution *convolution;
