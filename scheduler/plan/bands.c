@@ -155,15 +155,15 @@ static int64_t longest(const Bands *r, int n) {
 }
 
 /* ---- what it costs --------------------------------------------------------------------------- */
-typedef struct Bytes {
+typedef struct BandBytes {
     const Bands *r;
     int n;
     Map *seen;
     double inner, weights; /* read of what the run makes; of constants */
-} Bytes;
+} BandBytes;
 
 static void load_bytes(void *user, Expr *e) {
-    Bytes *k = user;
+    BandBytes *k = user;
     const Tensor *t = tensor_root(e->t);
     if (!map_add(k->seen, (uint64_t)t->id + 1)) return;
     if (t->kind == TK_CONST) k->weights += cost_bytes(t);
@@ -179,8 +179,8 @@ typedef struct BandWay { /* of the first n groups */
 } BandWay;
 
 /* What group i touches when the first n go strip by strip. */
-static Bytes bytes_of(const Bands *r, int n, int i, const Work *x) {
-    Bytes k = {.r = r, .n = n, .seen = map_new(r->c->a)};
+static BandBytes bytes_of(const Bands *r, int n, int i, const Work *x) {
+    BandBytes k = {.r = r, .n = n, .seen = map_new(r->c->a)};
     stmt_loads(r->c, r->s[i], load_bytes, &k);
     k.inner += i < n - 1 ? x->written : 0;
     return k;
@@ -202,7 +202,7 @@ static bool price(Bands *r, int n, BandWay *w) {
     if (!reach(r, n)) return false;
     for (int i = 0; i < n; i++) {
         const Work x = cost_work(r->c, r->s[i], COST_UNKNOWN);
-        const Bytes k = bytes_of(r, n, i, &x);
+        const BandBytes k = bytes_of(r, n, i, &x);
         near += (x.read + x.written - k.weights) / all;
         weights += k.weights;
     }
@@ -216,7 +216,7 @@ static bool price(Bands *r, int n, BandWay *w) {
     const double strips = ceil((double)share / (double)w->rows);
     for (int i = 0; i < n; i++) {
         const Work x = cost_work(r->c, r->s[i], COST_UNKNOWN);
-        const Bytes k = bytes_of(r, n, i, &x);
+        const BandBytes k = bytes_of(r, n, i, &x);
         const double outer = x.read + x.written - k.inner;
         const double close = device_gbps(d, near * (double)w->rows + k.weights);
         w->plain += cost_group_ns(r->p, r->s[i], units);

@@ -22,13 +22,7 @@ import conv_check
 class Block(conv_check.Model):
     """A chain over one image, or over a few."""
 
-    def __init__(self, seed):
-        self.seed = seed
-        super().__init__(seed)
-
-    def chain(self):
-        if self.inputs:
-            return
+    def members(self):
         shape = [self.pick(1, 1, 1, 2), self.pick(3, 8, 16, 17, 32), self.pick(7, 14, 23, 31, 40), self.pick(5, 14, 17, 32)]
         x = self.name("x")
         self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, shape))
@@ -45,9 +39,6 @@ class Block(conv_check.Model):
                 y = self.op(self.pick("Relu", "Sigmoid"), y)
             kept = self.pick(kept, (y, shape))
         self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
-
-    def mobile(self):
-        pass
 
     def layer(self, y, shape):
         kind = self.pick("same", "same", "conv", "depthwise", "pointwise", "pointwise", "pool", "resize")

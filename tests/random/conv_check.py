@@ -29,6 +29,9 @@ class Model:
         self.r = np.random.default_rng(seed)
         self.nodes, self.weights, self.inputs, self.outputs, self.feed = [], [], [], [], {}
         self.n = 0
+        self.members()
+
+    def members(self):
         for _ in range(CHAINS):
             self.chain()
         self.mobile()
