@@ -1,5 +1,6 @@
 /* convolution.c: prints blocked sums of products with constants. */
 #include "codegen/emit/cpu/convolution.h"
+#include "codegen/emit/cpu/across.h"
 #include "codegen/emit/cpu/contraction.h"
 
 /* ---- micro-kernels --------------------------------------------------------------------------- */
@@ -102,46 +103,17 @@ static const char *sum_text(Group *g, Expr *e) {
     return NULL;
 }
 
-/* Stores the members in lanes [0, to) of a row, those that are stored across in their tiles. */
-static void store_lanes(Group *g, const Convolution *k, const char *to) {
-    Fn *f = &g->f;
-    if (!k->across) {
-        group_members_by_lane(g, k->v, "0", to, true);
-        return;
-    }
-    bool simd = true;
-    for (int i = 0; i < g->k->n; i++) simd = simd && !fn_guarded(f, g->k->value[i]);
-    if (simd) fn_line(f, "BK_SIMD");
-    const Scope out = fn_open(f, "for (int64_t l = 0; l < %s; l++) {", to);
-    fn_line(f, "const int64_t iv = v0 + l;");
-    fn_bind(f, e_axis(f->c, k->v), "iv");
-    for (int i = 0; i < g->k->n; i++) {
-        const DType type = g->k->t[i]->dtype;
-        if (!(k->across >> i & 1)) {
-            group_store_member(g, i, g->k->value[i]);
-            continue;
-        }
-        fn_line(f, "const %s m%d = %s;", c_type(type), i, fn_expr(f, g->k->value[i]));
-        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt,
-                fn_store(f, type, arena_printf(f->a, "m%d", i)));
-    }
-    fn_close(f, out);
+static Across across_of(const Convolution *k) {
+    return (Across){.members = k->across, .v = k->v, .m = k->m, .vt = k->vt};
 }
 
-/* Stores the tiles of a run of positions. */
-static void store_tiles(Group *g, const Convolution *k) {
-    Fn *f = &g->f;
-    const Scope out = fn_here(f);
-    fn_bind(f, e_axis(f->c, k->m), "mb");
-    fn_bind(f, e_axis(f->c, k->v), "v0");
-    for (int i = 0; i < g->k->n; i++) {
-        Expr *at = g->k->position[i];
-        if (!(k->across >> i & 1)) continue;
-        const char *to = fn_expr(f, at), *step = fn_expr(f, e_coef(f->c, at, k->v));
-        fn_line(f, "bx_transpose_%d(o%d + (%s), %s, tile%d, %d, lanes, me - mb);",
-                (int)dtype_size(g->k->t[i]->dtype), i, to, step, i, k->vt);
-    }
-    fn_close(f, out);
+/* Stores the members in lanes [0, to) of a row, those that are stored across in their tiles. */
+static void store_lanes(Group *g, const Convolution *k, const char *to) {
+    const Across x = across_of(k);
+    if (k->across)
+        across_members(g, &x, to);
+    else
+        group_members_by_lane(g, k->v, "0", to, true);
 }
 
 void conv_epilogue(Group *g, const Convolution *k) {
@@ -227,6 +199,7 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
     Fn *f = &g->f;
     Cx *c = g->em->c;
     const Scope out = fn_here(f);
+    const Across x = across_of(k);
     if (k->kept) fn_line(f, "at = 0;");
     if (k->b) {
         fn_open(f, "for (int64_t ib = b0; ib < b1; ib++) {");
@@ -241,7 +214,7 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
     }
     if (k->kept) fn_line(f, "at += rows * %d;", k->vt);
     fn_end(f);
-    if (last) store_tiles(g, k);
+    if (last && k->across) across_store(g, &x);
     fn_close(f, out);
 }
 
@@ -318,10 +291,8 @@ static void blocks(Group *g, const Convolution *k) {
         fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
                 (long long)((k->kept ? k->block : k->rows) * k->vt));
     }
-    for (int i = 0; i < g->k->n; i++)
-        if (k->across >> i & 1)
-            fn_line(f, "%s tile%d[%lld] __attribute__((aligned(64)));", c_store(g->k->t[i]->dtype),
-                    i, (long long)(k->m_block * k->vt));
+    const Across x = across_of(k);
+    across_tiles(g, &x, k->m_block);
     open_positions(g, k);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
             k->vt);
@@ -350,7 +321,6 @@ void group_convolution(Group *g) {
     Fn *f = &g->f;
     const Convolution *k = g->k->convolution;
     g->reduce = sum_text;
-    if (k->across || (k->turned && k->turned->across)) helper_text(em, "extern/transpose.inc");
     group_range(g);
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
