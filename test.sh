@@ -212,6 +212,9 @@ contrib() {
 # Blocks of rows by weights that are fetched ahead.
 rows() { "$PYTHON" tests/random/rows_check.py --seed $SEED --braid $BRAID; }
 
+# Models of open sizes: one library for every rest of a tile.
+sizes() { "$PYTHON" tests/random/sizes_check.py 10 --seed $SEED --braid $BRAID; }
+
 # Weights of few bits.
 narrow() {
     "$PYTHON" tests/random/narrow_check.py $NARROW_MODELS --seed $SEED --cpu native --cpu x86-64-v3 --braid $BRAID
@@ -481,6 +484,7 @@ step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
 step rnn rnn
 step contrib contrib
 step rows rows
+step sizes sizes
 step narrow narrow
 step convolutions convolutions
 step layers layers

@@ -125,23 +125,26 @@ static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     k->mr = k->height[0];
 }
 
-/* Bytes of the largest constant operand, or the `streamed` ones around the group, if these do not
- * stay in the caches of a core; else 0. */
-static double far_bytes(const TileModel *t, int64_t streamed) {
+/* TileModel.stream of t: the weights come from the memory that holds the largest constant operand,
+ * or the `streamed` bytes around the group. A core computes with 4 floats for each lane in a cycle:
+ * two multiplications and additions of a vector. */
+static double stream_of(const TileModel *t, int64_t streamed) {
     const Contraction *k = t->k;
     const Schedule *plan = k->g->p->schedule;
+    const Device *d = plan->device;
     const int units = k->g->split == k->v ? plan->units : 1;
-    int64_t most = 0;
+    int64_t most = 0, size = 4;
     for (int j = 0; j < k->n; j++) {
         const Product *p = &k->p[j];
         if (!p->packed || p->coded) continue;
-        const int64_t bytes = axis_size(k->v, 0) * t->length * t->operands *
-                              (int64_t)dtype_size(tensor_values(p->vec->t));
+        size = (int64_t)dtype_size(tensor_values(p->vec->t));
+        const int64_t bytes = axis_size(k->v, 0) * t->length * t->operands * size;
         if (bytes > most) most = bytes;
     }
     if (!most) return 0;
-    if (streamed > most) most = streamed;
-    return most / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4 ? (double)most : 0;
+    const double own = (double)(streamed > most ? streamed : most) / units;
+    if (own <= 0.75 * (double)d->level[LEVEL_CORE].bytes) return 0;
+    return d->gflops / device_gbps(d, own) * (double)size / 4;
 }
 
 static TileModel model_of(const Contraction *k, int64_t streamed) {
@@ -168,10 +171,7 @@ static TileModel model_of(const Contraction *k, int64_t streamed) {
     }
     t.length = axes_size(k->nraxis[wide], k->raxis[wide], 64);
     if (g->grain) e_is_int(g->grain, &t.grain);
-    /* A core computes with 4 lanes' floats in a cycle: two multiplications and additions of a
-     * vector. */
-    const double far = far_bytes(&t, streamed);
-    if (far > 0) t.stream = plan->device->gflops / device_gbps(plan->device, far / t.units);
+    t.stream = stream_of(&t, streamed);
     return t;
 }
 

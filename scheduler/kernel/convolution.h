@@ -4,12 +4,12 @@
  * The last axis of the domain, v, is laid over vector lanes: only the constant operand moves along
  * it, and is packed at compile time in the order in which the kernels read it. The other axes are
  * positions; a micro-kernel computes, in registers, the sums of up to `rows` neighbours along m,
- * the innermost one, for `nv` vectors. Around it the loops are, from the outside: the axes further
- * out; blocks of positions along b and m, whose operands fit the second-level cache; tiles of v;
- * blocks of the reduction, whose part of the packed operand fits the first-level cache; positions.
- * A sum whose reduction is one block goes from a small tile straight into the epilogue, the
- * members' own expressions; with several blocks the sums of all positions of the block are kept in
- * between. */
+ * the innermost one (of stacked matrices of unknown sizes the longer one of two), for `nv` vectors.
+ * Around it the loops are, from the outside: the axes further out; blocks of positions along b and
+ * m, whose operands fit the second-level cache; tiles of v; blocks of the reduction, whose part of
+ * the packed operand fits the first-level cache; positions. A sum whose reduction is one block goes
+ * from a small tile straight into the epilogue, the members' own expressions; with several blocks
+ * the sums of all positions of the block are kept in between. */
 #ifndef BRAID_KERNEL_CONVOLUTION_H
 #define BRAID_KERNEL_CONVOLUTION_H
 

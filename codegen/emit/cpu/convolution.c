@@ -172,13 +172,13 @@ void conv_fetch(Group *g, const Convolution *k, int64_t stream) {
             k->nv, (long long)stream);
 }
 
-typedef struct Sums {
+typedef struct SumRange {
     const Convolution *k;
     int from, to;
-} Sums;
+} SumRange;
 
 static void kernels(Group *g, int rows, const void *user) {
-    const Sums *s = user;
+    const SumRange *s = user;
     const Convolution *k = s->k;
     Fn *f = &g->f;
     fn_bind(f, e_axis(g->em->c, k->m), "pos");
@@ -205,7 +205,7 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
         fn_open(f, "for (int64_t ib = b0; ib < b1; ib++) {");
         fn_bind(f, e_axis(c, k->b), "ib");
     }
-    conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, &(Sums){k, from, to});
+    conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, &(SumRange){k, from, to});
     if (!last) conv_fetch(g, k, k->s[from].length * g->k->lanes);
     if (last) {
         for (int i = 0; i < k->n; i++)
