@@ -104,6 +104,24 @@ random_graphs() {
     done
 }
 
+# Loops that each unit runs in several parts: forced, on models that have such loops and on random graphs.
+parts() {
+    local small=$LOGS/parts threads model
+    local -a models=(attention attention_grow experts_gather lstm_operator mamba_inside nasrnn)
+    "$PYTHON" -m models "${models[@]}" --small --out "$small" >/dev/null
+    for model in "${models[@]}"; do
+        "$BRAID" explain --threads 2 --schedule parts=3,core=off "$small/$model/model.onnx" | grep ' in 3 parts$' >/dev/null ||
+            { echo "$model: no loop in parts"; return 1; }
+    done
+    for threads in 1 2 4; do
+        "$BRAID" test --threads $threads --schedule parts=$((threads + 1)),core=off "$small" | tee "$LOGS/parts.txt"
+        grep -qx "${#models[@]} passed, 0 failed, 0 skipped" "$LOGS/parts.txt"
+        "$PYTHON" tests/random/random_graphs.py 8 --seed $((SEED + threads)) --threads $threads --braid $BRAID \
+            --schedule parts=2,core=off --schedule parts=5,core=off
+    done
+    "$PYTHON" tests/plan/races.py --braid $BRAID --schedule parts=3,core=off "$small"/{attention_grow,mamba_inside}
+}
+
 # Units meet where one needs another: on every benchmark model nothing is missing, and on some nothing is too much.
 synchronization() {
     local full=$LOGS/full small=$LOGS/small
@@ -265,6 +283,15 @@ models() {
     done
 }
 
+# Every benchmark model as an expert, an exporter and a beginner write it, in small.
+forms() {
+    local work=$LOGS/forms target
+    "$PYTHON" -m models --forms --small --out "$work"
+    for target in interp cpu; do
+        $BRAID test --target $target "$work"
+    done
+}
+
 # Models of all element types with NaN and infinities, undeclared ranks, shapes of unknown length, arms that cannot run.
 random_values() {
     "$PYTHON" tests/random/random_values.py $VALUES --small --seed $SEED --braid $BRAID
@@ -395,6 +422,7 @@ step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step attentions attentions
 step random-graphs random_graphs
+step parts parts
 step silero silero
 step side-by-side side_by_side
 step gpu-check eval/gpu/selftest.sh $BRAID
@@ -409,7 +437,9 @@ step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
+step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID
 step models models
+step forms forms
 step plain plain
 step exports exports
 step random-values random_values

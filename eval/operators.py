@@ -85,6 +85,43 @@ def inverted_residual(c, hidden, size, stride):
     return build
 
 
+def stem(c, m, k, size, pool_size, before=1):
+    """Conv, Relu and MaxPool of a k x k window at stride 2, or at stride 1 behind an image that is enlarged."""
+    def build(g):
+        x = g.input(1, c, size, size)
+        if before > 1:
+            scales = g.constant(np.array([1, 1, before, before], np.float32))
+            x = g.op("Resize", x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        y = g.op("Relu", g.op("Conv", x, g.weight(m, c, k, k), g.weight(m), strides=[2 if before == 1 else 1] * 2, pads=[k // 2] * 4))
+        return [g.op("MaxPool", y, kernel_shape=[pool_size] * 2, strides=[2, 2], pads=[pool_size // 2 if pool_size > 2 else 0] * 4)]
+    return build
+
+
+def vgg_block(c, size):
+    def build(g):
+        y = g.input(1, c, size, size)
+        for _ in range(2):
+            y = g.op("Relu", g.op("Conv", y, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4))
+        return [g.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])]
+    return build
+
+
+def residual_block(c, size):
+    def build(g):
+        x = g.input(1, c, size, size)
+        y = g.op("Relu", g.op("Conv", x, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4))
+        y = g.op("Conv", y, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4)
+        return [g.op("Relu", g.op("Add", x, y))]
+    return build
+
+
+def separable(c, m, size):
+    def build(g):
+        y = g.op("Relu", g.op("Conv", g.input(1, c, size, size), g.weight(c, 1, 3, 3), g.weight(c), group=c, pads=[1] * 4))
+        return [g.op("Relu", g.op("Conv", y, g.weight(m, c, 1, 1), g.weight(m)))]
+    return build
+
+
 def product(rows, k, n, then=None, batch=()):
     def build(g):
         y = g.op("Add", g.op("MatMul", g.input(*batch, rows, k), g.weight(k, n, scale=k ** -0.5)), g.weight(n))
@@ -138,7 +175,7 @@ def transpose(shape, perm):
 def resize(shape, factor, mode):
     def build(g):
         scales = g.constant(np.array([1, 1, factor, factor], np.float32))
-        how = {"mode": mode} if mode == "linear" else {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        how = {"mode": mode} if mode != "nearest" else {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return [g.op("Resize", g.input(*shape), "", scales, **how)]
     return build
 
@@ -257,14 +294,157 @@ def spectrum(samples, frame, step):
     return build
 
 
-def suppression(boxes):
+def suppression(boxes, classes=1):
     def build(g):
         corner = g.op("Sigmoid", g.input(1, boxes, 2))
         far = g.op("Add", corner, g.op("Mul", g.op("Sigmoid", g.input(1, boxes, 2)), g.constant(np.float32(0.1))))
-        scores = g.op("Sigmoid", g.input(1, 1, boxes))
+        scores = g.op("Sigmoid", g.input(1, classes, boxes))
         return [g.op("NonMaxSuppression", g.op("Concat", corner, far, axis=2), scores, g.constant(np.array([100])),
                      g.constant(np.float32(0.5)), g.constant(np.float32(0.3)))]
     return build
+
+
+def roi_align(rois, size, mode="avg"):
+    def build(g):
+        corner = g.rng.random((rois, 2)) * 400
+        boxes = g.constant(np.hstack([corner, corner + 20 + g.rng.random((rois, 2)) * 300]).astype(np.float32))
+        return [g.op("RoiAlign", g.input(1, size, 50, 50), boxes, g.constant(np.zeros(rois, np.int64)), output_height=7,
+                     output_width=7, sampling_ratio=2, spatial_scale=1 / 16, mode=mode)]
+    return build
+
+
+def transform(frames, size, inverse=False):
+    """The discrete Fourier transform of rows."""
+    def build(g):
+        return [g.op("DFT", g.input(frames, size, 2 if inverse else 1), inverse=int(inverse), onesided=int(not inverse), axis=1)]
+    return build
+
+
+def short_transform(samples, frame, step):
+    def build(g):
+        return [g.op("STFT", g.input(1, samples, 1), g.constant(np.array(step)), g.constant(np.hanning(frame).astype(np.float32)),
+                     g.constant(np.array(frame)))]
+    return build
+
+
+def of_type(dtype, kind, *shapes, **attributes):
+    """One operator on inputs of that element type."""
+    return lambda g: [g.op(kind, *[g.input(*s, dtype=dtype) for s in shapes], **attributes)]
+
+
+def with_constants(kind, shape, *constants, outputs=1, dtype=T.FLOAT, **attributes):
+    """One operator on an input and constants behind it."""
+    return lambda g: g.op(kind, g.input(*shape, dtype=dtype), *[g.constant(c) for c in constants], outputs=outputs, **attributes)
+
+
+def grid_sample(c, size):
+    return lambda g: [g.op("GridSample", g.input(1, c, size, size), g.op("Tanh", g.input(1, size, size, 2)))]
+
+
+def scatter(kind, shape, count, **attributes):
+    def build(g):
+        x = g.input(*shape)
+        if kind == "ScatterND":
+            index = g.rng.permutation(shape[0])[:count, None]
+            return [g.op(kind, x, g.constant(index), g.input(count, *shape[1:]), **attributes)]
+        index = g.rng.integers(0, shape[0], (count, shape[1]))
+        return [g.op(kind, x, g.constant(index), g.input(count, shape[1]), **attributes)]
+    return build
+
+
+def gather_nd(rows, columns, width, count):
+    def build(g):
+        index = np.stack([g.rng.integers(0, rows, count), g.rng.integers(0, columns, count)], 1)
+        return [g.op("GatherND", g.input(rows, columns, width), g.constant(index))]
+    return build
+
+
+def small_integers(g, high, *shape):
+    """Whole numbers from 0 to high, of float inputs."""
+    return g.op("Cast", g.op("Mul", g.op("Sigmoid", g.input(*shape)), g.constant(np.float32(high))), to=T.INT64)
+
+
+def one_hot(count, depth):
+    return lambda g: [g.op("OneHot", small_integers(g, depth - 1, count), g.constant(np.array(depth)), g.constant(np.array([0, 1], np.float32)))]
+
+
+def unique(count, high):
+    return lambda g: g.op("Unique", small_integers(g, high, count), outputs=4)
+
+
+def masked(rows, columns):
+    def build(g):
+        mask = g.op("Greater", g.input(1, columns), g.constant(np.float32(0)))
+        return [g.op("Where", mask, g.input(rows, columns), g.constant(np.float32(-1e9)))]
+    return build
+
+
+def nonzero(*shape):
+    return lambda g: [g.op("NonZero", g.op("Greater", g.input(*shape), g.constant(np.float32(0.5))))]
+
+
+def einsum(equation, *shapes):
+    return lambda g: [g.op("Einsum", *[g.input(*s) for s in shapes], equation=equation)]
+
+
+def many(kind, count, shape, axis):
+    if kind == "Concat":
+        return lambda g: [g.op("Concat", *[g.op("Relu", g.input(*shape)) for _ in range(count)], axis=axis)]
+    return lambda g: g.op("Split", g.input(*shape), outputs=count, axis=axis)
+
+
+def batch_normalization(shape):
+    def build(g):
+        c = shape[1]
+        return [g.op("BatchNormalization", g.input(*shape), g.weight(c), g.weight(c), g.weight(c), g.constant(np.ones(c, np.float32)))]
+    return build
+
+
+def gelu(shape):
+    def build(g):
+        x = g.input(*shape)
+        e = g.op("Erf", g.op("Mul", x, g.constant(np.float32(0.5 ** 0.5))))
+        return [g.op("Mul", g.op("Mul", x, g.constant(np.float32(0.5))), g.op("Add", e, g.constant(np.float32(1))))]
+    return build
+
+
+def mish(shape):
+    def build(g):
+        x = g.input(*shape)
+        return [g.op("Mul", x, g.op("Tanh", g.op("Softplus", x)))]
+    return build
+
+
+def integers(kind, shape, divisor, dtype):
+    def build(g):
+        kinds = {T.INT32: np.int32, T.INT64: np.int64}
+        return [g.op(kind, g.input(*shape, dtype=dtype), g.constant(np.array(divisor, kinds[dtype])))]
+    return build
+
+
+def pad(shape, pads, mode):
+    return with_constants("Pad", shape, np.array(pads), mode=mode)
+
+
+def after_layout(kind, shape, m, **attributes):
+    """A rearrangement and the convolution behind it, as of upscalers."""
+    def build(g):
+        y = g.op(kind, g.input(*shape), **attributes)
+        c = shape[1] // 4 if kind == "DepthToSpace" else shape[1] * 4
+        return [g.op("Conv", y, g.weight(m, c, 3, 3), g.weight(m), pads=[1] * 4)]
+    return build
+
+
+def padded_conv(c, m, length, k):
+    """Padding by reflection and a convolution, as in front of spectra."""
+    def build(g):
+        y = g.op("Pad", g.input(1, c, length), g.constant(np.array([0, 0, k // 2, 0, 0, k // 2])), mode="reflect")
+        return [g.op("Conv", y, g.weight(m, c, k), g.weight(m))]
+    return build
+
+
+def exponent_product(rows, k, n):
+    return lambda g: [g.op("MatMul", g.op("Exp", g.input(rows, k)), g.weight(k, n))]
 
 
 MEMBERS = {
@@ -293,6 +473,12 @@ MEMBERS = {
     "conv transposed 4 s2 1-D 256-128 200": conv_transpose(256, 128, 4, 200, 2, spatial=1),
     "inverted residual 24-144 56x56": inverted_residual(24, 144, 56, 1),
     "inverted residual 96-576 14x14": inverted_residual(96, 576, 14, 1),
+    "block conv relu maxpool 3-64 224x224": stem(3, 64, 7, 224, 3),
+    "block resize conv relu maxpool 32 56x56": stem(32, 32, 3, 56, 2, before=2),
+    "block vgg 64 112x112": vgg_block(64, 112),
+    "block residual 64 56x56": residual_block(64, 56),
+    "block residual 256 14x14": residual_block(256, 14),
+    "block separable 32-64 112x112": separable(32, 64, 112),
     "product 1x768x768": product(1, 768, 768),
     "product 1x1024x4096": product(1, 1024, 4096),
     "product 8x768x3072": product(8, 768, 3072),
@@ -341,7 +527,99 @@ MEMBERS = {
     "sparse lstm 15% 50x64x256": sparse_recurrent(50, 64, 256, 0.15),
     "sparse conv 15% 3x3 64 56x56": sparse_conv(64, 64, 3, 56, 0.15),
     "spectrum 16000 400/160": spectrum(16000, 400, 160),
+    "non-max suppression 100": suppression(100),
+    "non-max suppression 1000": suppression(1000),
     "non-max suppression 5000": suppression(5000),
+    "non-max suppression 20000": suppression(20000),
+    "non-max suppression 1000 of 80 classes": suppression(1000, 80),
+    "roi align 1000 of 256x50x50": roi_align(1000, 256),
+    "roi align max 100 of 256x50x50": roi_align(100, 256, "max"),
+    "top 1 of 30000": topk([1, 30000], 1),
+    "top 5 of 30000": topk([1, 30000], 5),
+    "top 100 of 30000": topk([1, 30000], 100),
+    "top 1000 of 1000": topk([16, 1000], 1000),
+    "top 5 smallest axis 1 8x1000x16": with_constants("TopK", [8, 1000, 16], np.array([5]), outputs=2, axis=1, largest=0),
+    "top 10 of int64 100x1000": with_constants("TopK", [100, 1000], np.array([10]), outputs=2, dtype=T.INT64),
+    "cumulative sum axis 0 400x512": cumsum([400, 512], 0),
+    "transform 100x256": transform(100, 256),
+    "transform 100x400": transform(100, 400),
+    "transform 100x512": transform(100, 512),
+    "transform 10x2048": transform(10, 2048),
+    "transform 10x1023": transform(10, 1023),
+    "transform 10x509": transform(10, 509),
+    "inverse transform 100x512": transform(100, 512, inverse=True),
+    "short transform 16000 400/160": short_transform(16000, 400, 160),
+    "short transform 16000 512/128": short_transform(16000, 512, 128),
+    "half add 128x768": of_type(T.FLOAT16, "Add", [128, 768], [128, 768]),
+    "half mul 1x3x224x224": of_type(T.FLOAT16, "Mul", [1, 3, 224, 224], [1, 3, 224, 224]),
+    "half relu 1x3x224x224": of_type(T.FLOAT16, "Relu", [1, 3, 224, 224]),
+    "half sigmoid 128x768": of_type(T.FLOAT16, "Sigmoid", [128, 768]),
+    "half softmax 128x768": of_type(T.FLOAT16, "Softmax", [128, 768], axis=-1),
+    "half to float 128x768": of_type(T.FLOAT16, "Cast", [128, 768], to=T.FLOAT),
+    "float to half 128x768": unary("Cast", [128, 768], to=T.FLOAT16),
+    "half layer normalization 128x768": lambda g: [g.op("LayerNormalization", g.input(1, 128, 768, dtype=T.FLOAT16), g.constant(np.ones(768, np.float16)), g.constant(np.zeros(768, np.float16)))],
+    "grid sample 64 56x56": grid_sample(64, 56),
+    "scatter rows 100 of 1000x256": scatter("ScatterND", [1000, 256], 100),
+    "scatter add rows 100 of 1000x256": scatter("ScatterND", [1000, 256], 100, reduction="add"),
+    "scatter elements 500x64 add": scatter("ScatterElements", [1000, 64], 500, axis=0, reduction="add"),
+    "gather nd 1000 of 100x100x64": gather_nd(100, 100, 64, 1000),
+    "gather elements 1000x64": with_constants("GatherElements", [1000, 64], np.random.default_rng(1).integers(0, 1000, (1000, 64)), axis=0),
+    "one hot 1000x100": one_hot(1000, 100),
+    "where 512x512": masked(512, 512),
+    "unique 10000": unique(10000, 500),
+    "nonzero 256x256": nonzero(256, 256),
+    "einsum bhid,bhjd->bhij": einsum("bhid,bhjd->bhij", [1, 12, 128, 64], [1, 12, 128, 64]),
+    "einsum bnij,bjd->bnid": einsum("bij,bjd->bid", [8, 64, 64], [8, 64, 96]),
+    "arg max last 128x1000": unary("ArgMax", [128, 1000], axis=1),
+    "arg max first 21x128x128": unary("ArgMax", [21, 128, 128], axis=0),
+    "log sum exp 128x1000": unary("ReduceLogSumExp", [128, 1000], axes=[1]),
+    "l2 norm 128x768": unary("ReduceL2", [128, 768], axes=[1]),
+    "reduce sum middle 32x64x256": with_constants("ReduceSum", [32, 64, 256], np.array([1])),
+    "log softmax 128x1000": unary("LogSoftmax", [128, 1000], axis=-1),
+    "layer normalization 128x1024": normalization("LayerNormalization", [1, 128, 1024]),
+    "lp normalization 128x768": unary("LpNormalization", [128, 768], axis=1),
+    "instance normalization 1-D 256 400": normalization("InstanceNormalization", [1, 256, 400]),
+    "batch normalization 64 56x56": batch_normalization([1, 64, 56, 56]),
+    "resize cubic x2 32 32x32": resize([1, 32, 32, 32], 2, "cubic"),
+    "pad constant 64 56x56": pad([1, 64, 56, 56], [0, 0, 1, 1, 0, 0, 1, 1], "constant"),
+    "pad reflect 64 56x56": pad([1, 64, 56, 56], [0, 0, 3, 3, 0, 0, 3, 3], "reflect"),
+    "pad edge 1-D 16000": pad([1, 1, 16000], [0, 0, 256, 0, 0, 256], "edge"),
+    "tile 128x64": with_constants("Tile", [128, 64], np.array([4, 8])),
+    "expand 64 56x56": with_constants("Expand", [1, 64, 1, 1], np.array([1, 64, 56, 56])),
+    "upper triangle 512x512": unary("Trilu", [512, 512]),
+    "concat 16 64x64": many("Concat", 16, [1, 64, 64], 1),
+    "split 4 128x1024": many("Split", 4, [128, 1024], 1),
+    "slice step 2 64 56x56": with_constants("Slice", [1, 64, 56, 56], np.array([0, 0]), np.array([56, 56]), np.array([2, 3]), np.array([2, 2])),
+    "slice reversed 128x768": with_constants("Slice", [128, 768], np.array([-1]), np.array([-1000]), np.array([1]), np.array([-1])),
+    "depth to space 64 64x64": unary("DepthToSpace", [1, 64, 64, 64], blocksize=2),
+    "depth to space and conv 64 64x64": after_layout("DepthToSpace", [1, 64, 64, 64], 16, blocksize=2, mode="CRD"),
+    "space to depth 16 128x128": unary("SpaceToDepth", [1, 16, 128, 128], blocksize=2),
+    "prelu 64 56x56": lambda g: [g.op("PRelu", g.input(1, 64, 56, 56), g.weight(64, 1, 1))],
+    "leaky relu 64 56x56": unary("LeakyRelu", [1, 64, 56, 56]),
+    "hard swish 64 56x56": unary("HardSwish", [1, 64, 56, 56]),
+    "gelu 128x3072": gelu([128, 3072]),
+    "mish 64 56x56": mish([1, 64, 56, 56]),
+    "sigmoid 64 56x56": unary("Sigmoid", [1, 64, 56, 56]),
+    "softplus 128x768": unary("Softplus", [128, 768]),
+    "elu 128x768": unary("Elu", [128, 768]),
+    "exp 128x768": unary("Exp", [128, 768]),
+    "sine 128x768": unary("Sin", [128, 768]),
+    "square root 128x768": lambda g: [g.op("Sqrt", g.op("Abs", g.input(128, 768)))],
+    "logarithm 128x768": lambda g: [g.op("Log", g.op("Abs", g.input(128, 768)))],
+    "power 2 128x768": with_constants("Pow", [128, 768], np.float32(2)),
+    "power 2.2 128x768": lambda g: [g.op("Pow", g.op("Abs", g.input(128, 768)), g.constant(np.float32(2.2)))],
+    "clip 64 56x56": with_constants("Clip", [1, 64, 56, 56], np.float32(0), np.float32(6)),
+    "add row 128x768": lambda g: [g.op("Add", g.input(128, 768), g.input(768))],
+    "add 64 56x56": of_type(T.FLOAT, "Add", [1, 64, 56, 56], [1, 64, 56, 56]),
+    "add channel 64 56x56": lambda g: [g.op("Mul", g.input(1, 64, 56, 56), g.input(1, 64, 1, 1))],
+    "integer div 64x1024": integers("Div", [64, 1024], 7, T.INT64),
+    "integer mod 64x1024": integers("Mod", [64, 1024], 10, T.INT32),
+    "float to int64 128x768": unary("Cast", [128, 768], to=T.INT64),
+    "float to uint8 128x768": lambda g: [g.op("Cast", g.op("Abs", g.input(128, 768)), to=T.UINT8)],
+    "bytes to float 3x224x224": of_type(T.UINT8, "Cast", [3, 224, 224], to=T.FLOAT),
+    "quantize 64 56x56": with_constants("QuantizeLinear", [1, 64, 56, 56], np.float32(0.02), np.uint8(128)),
+    "padded conv 1-D 1-258 16000/256": padded_conv(1, 258, 16000, 256),
+    "exponential and product 64x768x768": exponent_product(64, 768, 768),
 }
 
 

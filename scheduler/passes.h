@@ -37,6 +37,9 @@ void pass_codes(Program *p);
 /* Requires single-tensor OPs. Rounds float32 factors to Schedule.weights, where that pays. */
 void pass_narrow(Program *p);
 
+/* Requires single-tensor OPs. Products of one-hot rows with constants become loads of the rows. */
+void pass_pick(Program *p);
+
 /* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
  * loads of a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);

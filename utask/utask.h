@@ -272,6 +272,7 @@ struct Stmt {
             bool copies;
             bool barrier;       /* all units synchronize at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
+            int parts;          /* more than 1: so many times, on a part of a unit's rows each */
             Conflict why;       /* of that barrier */
         } loop;
         struct {

@@ -209,6 +209,7 @@ void group_integer(Group *g);
 void group_depthwise(Group *g);
 void group_attention(Group *g);
 void group_lanes(Group *g);
+void group_planes(Group *g);
 void group_sliding(Group *g);
 void group_transpose(Group *g);
 void group_dots(Group *g);

@@ -190,8 +190,34 @@ static void loop_next(Tree *x, Stmt *s, int id) {
         tree_barrier(x, &s->loop.barrier);
     else {
         if (s->loop.block_barrier) fn_line(f, "bk_block();");
-        fn_line(f, "if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) %s", tree_stop(x, "st"));
+        fn_line(f, "if ((st = bk_loop_state(k, %s)) != BK_OK) %s",
+                x->team ? x->team : "unit, nunit", tree_stop(x, "st"));
     }
+}
+
+/* Opens the loop over the parts of loop `id`'s rows: in each, this unit is one of several times as
+ * many. Each part begins with what the loop begins with. */
+static Scope parts_open(Tree *x, const Stmt *s, int id) {
+    Fn *f = &x->f;
+    const Scope out = fn_open(f, "{ /* each part of this unit's rows for itself */");
+    fn_line(f, "const int unit%d = unit, nunit%d = nunit;", id, id);
+    fn_line(f, "const size_t begin%d = top;", id);
+    for (int i = 0; i < s->loop.carry.n; i++)
+        fn_line(f, "%s const begin%d_%d = %s;", tree_pointer_type(x, s->loop.carry.p[i].phi->dtype),
+                id, i, tree_tensor(f, s->loop.carry.p[i].phi));
+    for (int i = 0; i < s->loop.syms.n; i++)
+        fn_line(f, "const %s first%d_%d = %s;", c_type(s->loop.syms.p[i].sym->dtype), id, i,
+                tree_symbol(f, s->loop.syms.p[i].sym));
+    fn_open(f, "for (int part%d = 0; part%d < %d; part%d++) {", id, id, s->loop.parts, id);
+    fn_line(f, "const int unit = unit%d * %d + part%d, nunit = nunit%d * %d;", id, s->loop.parts,
+            id, id, s->loop.parts);
+    fn_line(f, "top = begin%d;", id);
+    for (int i = 0; i < s->loop.carry.n; i++)
+        fn_line(f, "%s = begin%d_%d;", tree_tensor(f, s->loop.carry.p[i].phi), id, i);
+    for (int i = 0; i < s->loop.syms.n; i++)
+        fn_line(f, "%s = first%d_%d;", tree_symbol(f, s->loop.syms.p[i].sym), id, i);
+    x->team = arena_printf(x->em->a, "unit%d, nunit%d", id, id);
+    return out;
 }
 
 static void emit_loop(Tree *x, Stmt *s) {
@@ -209,6 +235,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     if (s->loop.copies) tree_barrier(x, &s->loop.copies);
     for (int i = 0; i < s->loop.scan.n; i++)
         if (!s->loop.scan.p[i].more) scan_begin(x, s, s->loop.scan.p[i].out);
+    const Scope out = s->loop.parts > 1 ? parts_open(x, s, id) : fn_here(f);
     probe_loop_begin(x, s);
     loop_open(x, s, id, l.counter);
     probe_loop_body(x, s, l.counter);
@@ -218,6 +245,10 @@ static void emit_loop(Tree *x, Stmt *s) {
     x->loop = l.up;
     fn_end(f);
     probe_loop_end(x, s, l.counter);
+    if (s->loop.parts > 1) {
+        fn_close(f, out);
+        x->team = NULL;
+    }
     for (int i = 0; i < s->loop.carry.n; i++)
         if (s->loop.carry.p[i].closes) tree_grow_end(x, &s->loop.carry.p[i]);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */

@@ -11,6 +11,7 @@
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
+#include "scheduler/kernel/planes.h"
 #include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/kernel/transpose.h"
@@ -206,9 +207,9 @@ static void choose(KernelChoice *x, Stmt *s) {
         return;
     }
     const bool vectors = k->lanes > 1;
-    if (vectors &&
-        (kernel_attention(k) || kernel_integer(k) || kernel_sparse(k) || kernel_depthwise(k) ||
-         kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
+    if (vectors && (kernel_attention(k) || kernel_integer(k) || kernel_sparse(k) ||
+                    kernel_depthwise(k) || kernel_planes(k) || kernel_winograd(k) ||
+                    kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
     if (vectors) kernel_quotients(k);
     kernel_collapse(k);

@@ -22,6 +22,7 @@ typedef enum KernelKind {
     KERNEL_SPARSE,      /* the same with constants that are mostly zero (sparse.h) */
     KERNEL_INTEGER,     /* int32 sums of products of 8-bit integers (integer.h) */
     KERNEL_DEPTHWISE,   /* sums over windows of which each lane has its own (depthwise.h) */
+    KERNEL_PLANES,      /* sums over windows along rows (planes.h) */
     KERNEL_ATTENTION,   /* softmax-weighted sums by blocks of keys (attend.h) */
     KERNEL_DOTS,        /* sums of products by a block of threads (dots.h) */
     KERNEL_THREADS,     /* elements or sums dealt out to a block of threads (threads.h) */
@@ -70,6 +71,7 @@ typedef struct Kernel {
         const struct SparseKernel *sparse;
         const struct Integer *integer;
         const struct Depthwise *depthwise;
+        const struct PlanesKernel *planes;
         const struct AttentionKernel *attention;
         const struct DotsKernel *dots;
         const struct ThreadsKernel *threads;

@@ -495,7 +495,8 @@ static int smaller(const void *x, const void *y) {
  * alive in any case. */
 static int64_t unshared(const Planner *q, const LoopPos *l) {
     if (l->s->kind == S_CALL) return l->bytes > UNSHARED_FRAME ? 0 : UNSHARED_FRAME;
-    if (q->p->schedule->units == 1) return l->bytes > UNSHARED_BYTES ? 0 : UNSHARED_BYTES;
+    if (q->p->schedule->units == 1 && l->s->loop.parts <= 1)
+        return l->bytes > UNSHARED_BYTES ? 0 : UNSHARED_BYTES;
     const int64_t part = q->plan.live_max / UNSHARED_PART;
     return part > UNSHARED_BYTES ? part : UNSHARED_BYTES;
 }

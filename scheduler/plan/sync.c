@@ -17,6 +17,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/plan/parts.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
@@ -412,6 +413,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     if (x->threads ? s->loop.block_barrier : s->loop.barrier) s->loop.why = why;
     if (s->loop.barrier || s->loop.block_barrier || agree) x->pending.n = 0;
     x->loop = l.up;
+    if (s->loop.parts > 1) parts_settle(s);
     /* After the loop a phi is what was written last. */
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
     /* What was pending before the loop: one barrier before it, if the body needs one. */

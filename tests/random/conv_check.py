@@ -6,7 +6,8 @@
 A model has a few chains: convolutions of 1 to 3 dimensions with odd channels and sizes, strides, dilations, uneven pads
 and groups, depthwise and transposed ones, with what comes between them in networks: normalization, activations,
 residual sums, pooling, concatenation, resizing, branches. One chain is of a mobile network: pointwise, depthwise,
-pointwise.
+pointwise. Two are depthwise convolutions alone, or ones of few channels, whose inputs and outputs have the
+channels apart.
 """
 import os
 import sys
@@ -31,6 +32,7 @@ class Model:
         for _ in range(CHAINS):
             self.chain()
         self.mobile()
+        self.alone(), self.alone()
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -133,6 +135,35 @@ class Model:
             if shape[2:] == before[2:] and out == before[1]:
                 y = self.op("Add", y, z)
             shape = [shape[0], out] + shape[2:]
+        self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+
+    def alone(self):
+        """A depthwise convolution, or a sum of two, from an input to an output; groups may have two or three channels."""
+        rank, each = self.pick(1, 2, 2, 2, 3), self.pick(1, 1, 1, 2, 3)
+        group = self.pick(1, 2, 7, 16, 19)
+        size = [self.pick(4, 7, 14, 17, 28, 33) for _ in range(rank - 1)] + [self.pick(5, 7, 14, 16, 31, 33, 56, 130, 150)]
+        shape = [self.pick(1, 1, 2), group * each] + (size if rank < 3 else [self.pick(1, 3, 6)] + size[1:])
+        x = self.name("x")
+        known = self.r.random() < 0.7
+        self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, shape if known else [
+            f"{x}_{i}" if i != 1 else n for i, n in enumerate(shape)]))
+        self.feed[x] = self.r.standard_normal(shape).astype(np.float32)
+        k, s, d, lo, hi = [], [], [], [], []
+        for n in shape[2:]:
+            a, b, c = self.pick(1, 2, 3, 3, 3, 5, 7, 9), self.pick(1, 1, 2, 2, 3), self.pick(1, 1, 1, 2, 3)
+            span = (a - 1) * c + 1
+            p = self.pick(0, (span - 1) // 2, span - 1)
+            q = max(self.pick(0, span // 2, span - 1), span - n - p, 0)
+            k.append(a), s.append(b), d.append(c), lo.append(p), hi.append(q)
+        weight = [x, self.weight(group, each, *k, scale=1 / np.sqrt(each * np.prod(k)))]
+        bias = [self.weight(group)] if self.r.random() < 0.5 else []
+        y = self.op("Conv", *weight, *bias, group=group, strides=s, dilations=d, pads=lo + hi)
+        if self.r.random() < 0.2 and max(s) == 1:
+            more = [self.pick(0, 1, 2) for _ in k]
+            wide = [(a - 1) * c + 1 + 2 * m for a, c, m in zip(k, d, more)]
+            z = self.op("Conv", x, self.weight(group, each, *wide), group=group, pads=[p + m for p, m in zip(lo, more)] + [q + m for q, m in zip(hi, more)])
+            y = self.op("Add", y, z)
+        y = self.between(y, [shape[0], group])
         self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
 
     def sizes(self, weight):

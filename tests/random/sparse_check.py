@@ -38,7 +38,7 @@ def pruned(r, g, *shape):
 
 def product(r, g):
     """[batch,] rows x k by k x n, or its transpose, with a bias and a function."""
-    m, k, n = r.choice([1, 2, 5, 16, 33, 64, 130]), r.choice([32, 48, 67, 256, 300]), r.choice([16, 24, 64, 131])
+    m, k, n = r.choice([1, 2, 5, 16, 33, 64, 130]), r.choice([32, 48, 67, 256, 300, 1030]), r.choice([16, 24, 64, 131])
     x = g.standard_normal(r.choice([(m, k), (3, m, k)])).astype(np.float32)
     w, b = pruned(r, g, k, n), g.standard_normal(n).astype(np.float32)
     turn = r.random() < .4
@@ -58,7 +58,7 @@ def recurrent(r, g):
 
 
 def convolution(r, g):
-    c, m, k, stride = r.choice([1, 3, 8, 20]), r.choice([1, 4, 17, 32]), r.choice([1, 3, 5]), r.choice([1, 1, 1, 2])
+    c, m, k, stride = r.choice([1, 3, 8, 20, 44]), r.choice([1, 4, 17, 32]), r.choice([1, 3, 5]), r.choice([1, 1, 1, 2])
     group = r.choice([1, 1, 2]) if c % 2 == 0 and m % 2 == 0 else 1
     size = [r.choice([5, 16, 21, 40, 56]) for _ in range(r.choice([1, 2, 2]))]
     pad = r.choice([0, k // 2])

@@ -124,13 +124,81 @@ static Expr *denormalize(Lower *L, const Sample *s, Expr *g, Expr *n) {
     return e_sel(c, e_lt(c, hi, x), last, x);
 }
 
+/* What a position reads, the same in all channels: [batch, tap, position…]. */
+typedef struct Taps {
+    int64_t n;
+    Tensor *element, *weight; /* number of the element in a channel, -1: outside; NULL: 1 */
+} Taps;
+
+/* at: positions [batch, position…, axis], in axis order. */
+static Taps taps_at(Lower *L, const Sample *s, Tensor *at) {
+    Cx *c = L->cx;
+    const int each = s->mode == SAMPLE_NEAREST ? 1 : s->mode == SAMPLE_LINEAR ? 2 : 4, n = s->n;
+    Taps taps = {.n = 1};
+    Expr *dim[MAX_RANK] = {at->dim[0]}, *idx[MAX_RANK], *inside = e_bool(c, true);
+    Expr *element = e_int(c, 0), *weight = NULL;
+    for (int j = 0; j < n; j++) {
+        dim[j + 2] = at->dim[j + 1];
+        taps.n *= each;
+    }
+    dim[1] = e_int(c, taps.n);
+    Tensor *t = te_begin(L, DT_I64, n + 2, dim), *u = te_begin(L, s->type, n + 2, dim);
+    for (int table = 0; table < 2; table++) {
+        Tensor *own = table ? u : t;
+        idx[0] = ax(L, own, 0);
+        for (int j = 0; j < n; j++) idx[j + 1] = ax(L, own, j + 2);
+        int64_t below = taps.n;
+        for (int j = 0; j < n; j++) {
+            below /= each;
+            idx[n + 1] = e_int(c, j);
+            Expr *pos = ld(L, at, idx), *size = s->x->dim[s->lead + j], *w[4], *mine;
+            Expr *floor = e_un(c, s->mode == SAMPLE_NEAREST ? E_ROUND : E_FLOOR, pos);
+            Expr *tap =
+                e_bin(c, E_MOD, e_bin(c, E_FDIV, ax(L, own, 1), e_int(c, below)), e_int(c, each));
+            if (table) {
+                weights(L, s, e_sub(c, pos, floor), w);
+                mine = w[0];
+                for (int i = 1; i < each; i++)
+                    mine = e_sel(c, e_eq(c, tap, e_int(c, i)), w[i], mine);
+                weight = weight ? e_mul(c, weight, mine) : mine;
+                continue;
+            }
+            Expr *i = e_add(c, e_cast(c, DT_I64, floor), each == 4 ? e_addi(c, tap, -1) : tap);
+            i = wrap_index(L, s, i, size);
+            if (s->outside == OUT_ZEROS) inside = e_and(c, inside, win_inside(L, i, size));
+            element = e_add(c, e_mul(c, element, size), i);
+        }
+        if (each == 1) break;
+    }
+    taps.element = te_end(L, t, e_sel(c, inside, element, e_int(c, -1)));
+    if (each > 1) taps.weight = te_end(L, u, e_cast(c, s->type, weight));
+    return taps;
+}
+
+/* The sum over the taps at idx ([batch, any, position…]), in a channel of x ([batch, channel,
+ * element]). */
+static Expr *taps_sum(Lower *L, const Sample *s, Tensor *x, Expr *channel, const Taps *taps,
+                      Expr **idx) {
+    Cx *c = L->cx;
+    Expr *sum = NULL, *zero = e_num(c, s->type, 0);
+    for (int64_t k = 0; k < taps->n; k++) {
+        idx[1] = e_int(c, k);
+        Expr *at = ld(L, taps->element, idx), *from[] = {idx[0], channel, at};
+        Expr *v = e_cast(c, s->type, ld(L, x, from));
+        if (s->outside == OUT_ZEROS) v = e_sel(c, e_le(c, e_int(c, 0), at), v, zero);
+        if (taps->weight) v = e_mul(c, ld(L, taps->weight, idx), v);
+        sum = sum ? e_add(c, sum, v) : v;
+    }
+    return sum;
+}
+
 /* modes: the names of those of SampleMode. */
 static void grid_sample(Lower *L, const char *const *modes) {
     static const char *const outs[] = {"zeros", "border", "reflection"};
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *grid = in(L, 1);
     int n = x->rank - 2;
-    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *idx[MAX_RANK], *pos[MAX_RANK];
+    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *idx[MAX_RANK];
     if (n < 1 || grid->rank != x->rank)
         fail(L, "the input has rank %d, the grid %d", x->rank, grid->rank);
     check_eq(L, grid->dim[0], x->dim[0], "input and grid differ in batch size");
@@ -157,15 +225,14 @@ static void grid_sample(Lower *L, const char *const *modes) {
     at = te_end(L, at, coord);
 
     for (int i = 0; i < n; i++) dim[i + 2] = grid->dim[i + 1];
+    Taps taps = taps_at(L, &s, at);
+    Expr *flat[] = {x->dim[0], x->dim[1], e_int(c, 1)};
+    for (int i = 0; i < n; i++) flat[2] = e_mul(c, flat[2], x->dim[i + 2]);
     Tensor *t = te_begin(L, x->dtype, n + 2, dim);
-    s.idx[0] = idx[0] = ax(L, t, 0);
-    s.idx[1] = ax(L, t, 1);
-    for (int i = 0; i < n; i++) idx[i + 1] = ax(L, t, i + 2);
-    for (int i = 0; i < n; i++) {
-        idx[n + 1] = e_int(c, i);
-        pos[i] = ld(L, at, idx);
-    }
-    out(L, 0, te_end(L, t, e_cast(c, x->dtype, sample_axes(L, &s, pos, 0, e_bool(c, true)))));
+    idx[0] = ax(L, t, 0);
+    for (int i = 0; i < n; i++) idx[i + 2] = ax(L, t, i + 2);
+    Expr *e = taps_sum(L, &s, t_reshape(L, x, 3, flat), ax(L, t, 1), &taps, idx);
+    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e)));
 }
 
 void lower_GridSample(Lower *L) {
@@ -208,29 +275,42 @@ static RoiAxis roi_axis(Lower *L, Tensor *rois, Expr *roi, int axis, int64_t bin
     return r;
 }
 
-/* The bilinear read at pos[0], pos[1]: the four products, zero outside of the image. */
-static void roi_corners(Lower *L, Tensor *x, Expr **lead, Expr *const *pos, Expr **v, Expr **in_) {
+/* What the samples of all regions read along one axis of size n: elements and weights, both
+ * [region, bin, sample, 2]. Elements are ROI_OUTSIDE of the image, or of samples that are UNUSED in
+ * this region. */
+enum { ROI_OUTSIDE = -1, ROI_UNUSED = -2 };
+typedef struct RoiReads {
+    Tensor *element, *weight;
+} RoiReads;
+
+static RoiReads roi_reads(Lower *L, Tensor *rois, int axis, Expr *n, Expr *samples, int64_t bins,
+                          double scale, bool half_pixel, int64_t ratio) {
     Cx *c = L->cx;
-    Expr *zero = e_num(c, DT_F32, 0), *one = e_num(c, DT_F32, 1), *inside = e_bool(c, true);
-    Expr *i[2][2], *w[2][2];
-    for (int j = 0; j < 2; j++) {
-        Expr *last = e_addi(c, x->dim[j + 2], -1), *n = e_cast(c, DT_F32, x->dim[j + 2]);
-        inside = e_and(c, inside, e_le(c, e_num(c, DT_F32, -1), pos[j]));
-        inside = e_and(c, inside, e_le(c, pos[j], n));
-        Expr *p = e_max(c, pos[j], zero), *low = e_cast(c, DT_I64, p);
-        Expr *edge = e_le(c, last, low);
-        i[j][0] = e_sel(c, edge, last, low);
-        i[j][1] = e_sel(c, edge, last, e_addi(c, low, 1));
-        Expr *f = e_sel(c, edge, zero, e_sub(c, p, e_cast(c, DT_F32, low)));
-        w[j][0] = e_sub(c, one, f);
-        w[j][1] = f;
+    Expr *zero = e_num(c, DT_F32, 0), *one = e_num(c, DT_F32, 1), *last = e_addi(c, n, -1);
+    Expr *dim[4] = {rois->dim[0], e_int(c, bins), samples, e_int(c, 2)}, *value[2];
+    Tensor *t[2];
+    for (int k = 0; k < 2; k++) {
+        t[k] = te_begin(L, k ? DT_F32 : DT_I64, 4, dim);
+        RoiAxis r = roi_axis(L, rois, ax(L, t[k], 0), axis, bins, scale, half_pixel, ratio);
+        Expr *sample = ax(L, t[k], 2), *high = e_eq(c, ax(L, t[k], 3), e_int(c, 1));
+        Expr *at = e_add(c, e_cast(c, DT_F32, sample), e_num(c, DT_F32, 0.5));
+        at = e_div(c, e_mul(c, at, r.bin), e_cast(c, DT_F32, r.grid));
+        Expr *pos = e_mul(c, e_cast(c, DT_F32, ax(L, t[k], 1)), r.bin);
+        pos = e_add(c, e_add(c, r.start, pos), at);
+        Expr *inside =
+            e_and(c, e_le(c, e_num(c, DT_F32, -1), pos), e_le(c, pos, e_cast(c, DT_F32, n)));
+        pos = e_max(c, pos, zero);
+        Expr *low = e_cast(c, DT_I64, pos), *edge = e_le(c, last, low);
+        Expr *f = e_sel(c, edge, zero, e_sub(c, pos, e_cast(c, DT_F32, low)));
+        Expr *i = e_sel(c, edge, last, e_add(c, low, e_sel(c, high, e_int(c, 1), e_int(c, 0))));
+        i = e_sel(c, inside, i, e_int(c, ROI_OUTSIDE));
+        i = e_sel(c, e_lt(c, sample, r.grid), i, e_int(c, ROI_UNUSED));
+        value[k] = k ? e_sel(c, high, f, e_sub(c, one, f)) : i;
     }
-    for (int k = 0; k < 4; k++) {
-        Expr *idx[4] = {lead[0], lead[1], i[0][k >> 1], i[1][k & 1]};
-        Expr *e = e_mul(c, w[0][k >> 1], w[1][k & 1]);
-        v[k] = e_mul(c, e, e_cast(c, DT_F32, ld(L, x, idx)));
-    }
-    *in_ = inside;
+    RoiReads r;
+    r.element = te_end(L, t[0], value[0]);
+    r.weight = te_end(L, t[1], value[1]);
+    return r;
 }
 
 void lower_RoiAlign(Lower *L) {
@@ -243,9 +323,8 @@ void lower_RoiAlign(Lower *L) {
     double scale = attr_f(L, "spatial_scale", 1);
     bool max = attr_choice(L, "mode", COUNT(modes), modes) == 1;
     bool half = attr_choice(L, "coordinate_transformation_mode", COUNT(coords), coords) == 0;
-    Expr *pos[2], *most[2], *v[4], *inside;
+    Expr *most[2];
     Axis *axis[2];
-    RoiAxis r[2];
     check_regions(L, x, rois, batch);
     for (int i = 0; i < 2; i++) {
         if (bins[i] < 1 || bins[i] > INT32_MAX)
@@ -266,34 +345,58 @@ void lower_RoiAlign(Lower *L) {
         if (!e_is_int(most[i], &(int64_t){0})) most[i] = let(L, "samples", most[i], 0);
     }
     Expr *dim[4] = {rois->dim[0], x->dim[1], e_int(c, bins[0]), e_int(c, bins[1])};
-    Tensor *t = te_begin(L, x->dtype, 4, dim);
-    Expr *roi = ax(L, t, 0), *used = e_bool(c, true), *n = e_int(c, 1);
+    RoiReads reads[2];
+    for (int i = 0; i < 2; i++)
+        reads[i] = roi_reads(L, rois, i, x->dim[i + 2], most[i], bins[i], scale, half, ratio);
+    /* Channels last, so that all have one vector of positions. What is read through a view stays
+     * in memory. */
+    Expr *idx[4], *whole[] = {x->dim[0], e_mul(c, x->dim[2], x->dim[3]), x->dim[1]};
+    Tensor *xt = te_begin(L, x->dtype, 4, (Expr *[]){x->dim[0], x->dim[2], x->dim[3], x->dim[1]});
+    xt =
+        te_end(L, xt, ld(L, x, (Expr *[]){ax(L, xt, 0), ax(L, xt, 3), ax(L, xt, 1), ax(L, xt, 2)}));
+    xt = t_reshape(L, xt, 3, whole);
+    Tensor *image = te_begin(L, DT_I64, 1, dim);
+    idx[0] = e_cast(c, DT_I64, ld(L, batch, (Expr *[]){ax(L, image, 0)}));
+    image = te_end(
+        L, image,
+        index_checked(L, idx[0], x->dim[0], false, "axis 0 of %s (batch_indices)", in_text(L, 0)));
+    image = t_reshape(L, image, 2, (Expr *[]){dim[0], e_int(c, 1)});
+
+    Tensor *t = te_begin(L, x->dtype, 4, (Expr *[]){dim[0], dim[2], dim[3], dim[1]});
+    Expr *roi = ax(L, t, 0), *n = e_int(c, 1), *lowest[2], *zero = e_num(c, DT_F32, 0), *e = NULL;
+    Expr *from[3] = {ld(L, image, (Expr *[]){roi, e_int(c, 0)}), NULL, ax(L, t, 3)};
     for (int i = 0; i < 2; i++) {
-        r[i] = roi_axis(L, rois, roi, i, bins[i], scale, half, ratio);
         axis[i] = axis_new(c, most[i]);
-        Expr *k = e_axis(c, axis[i]);
-        used = e_and(c, used, e_lt(c, k, r[i].grid));
-        n = e_mul(c, n, r[i].grid);
-        Expr *at = e_add(c, e_cast(c, DT_F32, k), e_num(c, DT_F32, 0.5));
-        at = e_div(c, e_mul(c, at, r[i].bin), e_cast(c, DT_F32, r[i].grid));
-        pos[i] = e_mul(c, e_cast(c, DT_F32, ax(L, t, i + 2)), r[i].bin);
-        pos[i] = e_add(c, e_add(c, r[i].start, pos[i]), at);
+        n = e_mul(c, n, roi_axis(L, rois, roi, i, bins[i], scale, half, ratio).grid);
     }
-    Expr *image = index_checked(L, e_cast(c, DT_I64, ld(L, batch, &roi)), x->dim[0], false,
-                                "axis 0 of %s (batch_indices)", in_text(L, 0));
-    roi_corners(L, x, (Expr *[]){image, ax(L, t, 1)}, pos, v, &inside);
-    Expr *zero = e_num(c, DT_F32, 0), *e;
+    for (int k = 0; k < 4; k++) {
+        Expr *weight = NULL, *at[2];
+        for (int i = 0; i < 2; i++) {
+            Expr *of[4] = {roi, ax(L, t, i + 1), e_axis(c, axis[i]), e_int(c, i ? k & 1 : k >> 1)};
+            Expr *w = ld(L, reads[i].weight, of);
+            at[i] = ld(L, reads[i].element, of);
+            weight = weight ? e_mul(c, weight, w) : w;
+            if (!k) lowest[i] = at[i];
+        }
+        from[1] = e_add(c, e_mul(c, at[0], x->dim[3]), at[1]);
+        Expr *v = e_mul(c, weight, e_cast(c, DT_F32, ld(L, xt, from)));
+        e = !e ? v : max ? e_max(c, e, v) : e_add(c, e, v);
+    }
+    Expr *least = e_min(c, lowest[0], lowest[1]), *inside = e_le(c, e_int(c, 0), least);
     if (max) {
-        e = e_max(c, e_max(c, v[0], v[1]), e_max(c, v[2], v[3]));
-        e = e_sel(c, used, e_sel(c, inside, e, zero), e_num(c, DT_F32, -(double)INFINITY));
-        e = e_reduce(c, R_MAX, 2, axis, e);
+        Expr *none = e_sel(c, e_eq(c, least, e_int(c, ROI_UNUSED)),
+                           e_num(c, DT_F32, -(double)INFINITY), zero);
+        e = e_reduce(c, R_MAX, 2, axis, e_sel(c, inside, e, none));
         e = e_sel(c, e_lt(c, e_int(c, 0), n), e, zero);
     } else {
-        e = e_add(c, e_add(c, v[0], v[1]), e_add(c, v[2], v[3]));
-        e = e_reduce(c, R_SUM, 2, axis, e_sel(c, e_and(c, used, inside), e, zero));
+        e = e_reduce(c, R_SUM, 2, axis, e_sel(c, inside, e, zero));
         e = e_div(c, e, e_cast(c, DT_F32, e_max(c, n, e_int(c, 1))));
     }
-    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e)));
+    t = te_end(L, t, e_cast(c, x->dtype, e));
+    t = t_reshape(L, t, 3, (Expr *[]){dim[0], e_mul(c, dim[2], dim[3]), dim[1]});
+    Tensor *y = te_begin(L, x->dtype, 4, dim);
+    Expr *at = e_add(c, e_mul(c, ax(L, y, 2), dim[3]), ax(L, y, 3));
+    out(L, 0, te_end(L, y, ld(L, t, (Expr *[]){ax(L, y, 0), at, ax(L, y, 1)})));
 }
 
 /* ---- DeformConv ------------------------------------------------------------------------------ */
