@@ -11,7 +11,7 @@
 #define WINDOW_EACH                                                                                \
     3.4 /* by rows, of windows of 3 x 3, which have fewer products by Winograd's way */
 #define SLOT_FEW 0.036
-#define SLOT_MANY 0.07
+#define SLOT_MANY 0.055
 #define FEW_ROWS 4
 #define MOST_VECTORS 8 /* of a tile */
 /* An element of a copy, as a multiple of one of a dense product: alone, or turned in registers. */
@@ -437,6 +437,26 @@ static Tiles tiles_of(const SparseKernel *k, const Found *f, int v, SparseSum *s
     return y;
 }
 
+/* A few rows share what is read of the constant: the innermost axis of rows, along which x moves by
+ * constant steps. */
+static void choose_rows(SparseKernel *k, const Finder *y) {
+    const Kernel *g = k->g;
+    for (int d = g->naxis - 1; d >= 0 && !k->u; d--) {
+        const int64_t n = axis_size(g->axis[d], FEW_ROWS);
+        bool used = g->axis[d] != k->v && along_none(y, d) && n > 1;
+        for (int j = 0; j < y->n; j++) {
+            Expr *step = e_coef(g->c, y->f[j].p.flat[!y->f[j].w], g->axis[d]);
+            used = used && step && !(step->flags & EF_AXIS);
+        }
+        if (!used) continue;
+        k->u = g->axis[d];
+        k->nu = n < FEW_ROWS ? (int)n : FEW_ROWS;
+        k->vt = k->nu * g->lanes;
+        for (int j = 0; j < y->n; j++)
+            k->s[j].step = e_coef(g->c, y->f[j].p.flat[!y->f[j].w], k->u);
+    }
+}
+
 static double by_columns(SparseKernel *k, const Finder *y, int v) {
     const Kernel *g = k->g;
     Axis *x = g->axis[v];
@@ -463,6 +483,7 @@ static double by_columns(SparseKernel *k, const Finder *y, int v) {
                              ((double)(t.lists * t.per) * (double)f->length / (2 * g->lanes));
         ratio += slots * (rows >= FEW_ROWS ? SLOT_MANY : SLOT_FEW) * 16 / g->lanes;
     }
+    choose_rows(k, y);
     return ratio / y->n;
 }
 
@@ -482,8 +503,9 @@ static void order_axes(SparseKernel *k, const Finder *y) {
     }
     k->nouter = n;
     memcpy(g->axis, outer, sizeof *outer * (size_t)n);
-    if (k->u) g->axis[n++] = k->u;
+    if (k->u && k->rows) g->axis[n++] = k->u;
     g->axis[n++] = k->v;
+    if (k->u && !k->rows) g->axis[n++] = k->u;
     memcpy(g->axis + n, inner, sizeof *inner * (size_t)m);
 }
 
