@@ -356,53 +356,47 @@ static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
     }
 }
 
-/* The column's next element from i on, below `end`. */
-static int64_t next_element(const Found *f, int64_t column, int64_t i, int64_t end) {
-    while (i < end && (column < 0 || element(f, column + i * f->stride[0]) == 0)) i++;
+/* The column's next element from i on; at the end the length of the sum. */
+static int64_t next_element(const Found *f, int64_t column, int64_t i) {
+    while (i < f->length && (column < 0 || element(f, column + i * f->stride[0]) == 0)) i++;
     return i;
 }
 
-/* Slots of the block at `at`, of lane l, whose elements before next[l] are stored already. */
-static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int64_t at, int slots,
-                      ColumnChunks *k) {
+/* The chunk's slots of lane l: the column's elements from *next on that lie in the block at `at`.
+ */
+static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int64_t at,
+                      const ColumnChunks *k) {
     const int lanes = y->g->lanes;
-    const int64_t end = at + 2 * lanes;
-    uint32_t *index = k->value ? k->index + k->n * lanes : NULL, place = 0;
-    for (int i = 0; i < slots; i++) {
-        *next = next_element(y->f, column, *next, end);
-        const bool stored = *next < end;
+    uint32_t place = 0, places = 0;
+    for (int i = 0; i < SPARSE_SLOTS; i++) {
+        const int64_t from = *next;
+        const bool stored = from < at + 2 * lanes;
         /* A slot without an element takes the last one again, times zero. */
-        if (stored) place = (uint32_t)(*next - at);
-        if (index) {
+        if (stored) place = (uint32_t)(from - at);
+        places |= place << i * 8;
+        if (k->value)
             k->value[(k->n * SPARSE_SLOTS + i) * lanes + l] =
-                stored ? element(y->f, column + *next * y->f->stride[0]) : 0;
-            index[i / SPARSE_SLOTS * lanes + l] |= place << i % SPARSE_SLOTS * 8;
-        }
-        *next += stored;
+                stored ? element(y->f, column + from * y->f->stride[0]) : 0;
+        if (stored) *next = next_element(y->f, column, from + 1);
     }
+    if (k->value) k->index[k->n * lanes + l] = places;
 }
 
-/* The chunks of tile t: blocks of two vectors, each half of it the next one's too, so that a column
- * of few elements goes ahead while others finish. */
+/* The chunks of tile t. A block begins where the first column goes on: columns of few elements go
+ * ahead while others catch up. */
 static void chunks_of(const Tiles *y, int64_t t, ColumnChunks *k) {
     const int64_t lanes = y->g->lanes, length = y->f->length;
-    int64_t column[64], next[64] = {0};
+    int64_t column[64], next[64];
     columns_at(y, t, column);
-    for (int64_t at = 0; at + 2 * lanes < length + lanes; at += lanes) {
-        const bool last = at + 2 * lanes >= length;
-        if (last) at = length - 2 * lanes;
-        int most = 0;
-        for (int l = 0; l < lanes; l++) {
-            int n = 0;
-            const int64_t end = last ? length : at + lanes;
-            for (int64_t i = next[l]; (i = next_element(y->f, column[l], i, end)) < end; i++) n++;
-            if (n > most) most = n;
-        }
-        const int chunks = (most + SPARSE_SLOTS - 1) / SPARSE_SLOTS;
+    for (int l = 0; l < lanes; l++) next[l] = next_element(y->f, column[l], 0);
+    for (;; k->n++) {
+        int64_t at = length;
         for (int l = 0; l < lanes; l++)
-            fill_lane(y, l, column[l], &next[l], at, chunks * SPARSE_SLOTS, k);
-        for (int i = 0; i < chunks && k->value; i++) k->block[k->n + i] = (int32_t)at;
-        k->n += chunks;
+            if (next[l] < at) at = next[l];
+        if (at == length) return;
+        if (at > length - 2 * lanes) at = length - 2 * lanes;
+        for (int l = 0; l < lanes; l++) fill_lane(y, l, column[l], &next[l], at, k);
+        if (k->value) k->block[k->n] = (int32_t)at;
     }
 }
 
