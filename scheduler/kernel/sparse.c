@@ -5,18 +5,19 @@
 
 #define LONGEST (1 << 16) /* elements of a sum */
 /* Time of an element that is stored, as a multiple of one of a dense product: by rows, where it
- * costs its own instructions; by columns, of a slot, where the dense product is bound by reading
- * the constant (few rows), or by multiplying. */
+ * costs its own instructions, and of windows of 3 x 3, which dense have fewer products by
+ * Winograd's way; by columns, of a slot, where the dense product is bound by reading the constant
+ * (few rows), or by multiplying. */
 #define ROWS_EACH 2.0
-#define WINDOW_EACH                                                                                \
-    3.4 /* by rows, of windows of 3 x 3, which have fewer products by Winograd's way */
+#define WINDOW_EACH 3.4
 #define SLOT_FEW 0.036
 #define SLOT_MANY 0.055
-#define FEW_ROWS 4
-#define MOST_VECTORS 8 /* of a tile */
-/* An element of a copy, as a multiple of one of a dense product: alone, or turned in registers. */
+/* An element of a copy, likewise: alone, or many at once. */
 #define COPIED_EACH 16.0
 #define TURNED_EACH 4.0
+#define FEW_ROWS 4
+#define PICKED_LANES 8 /* shorter vectors have no instruction that picks from two */
+#define MOST_VECTORS 8 /* of a tile */
 
 double sparse_density(const Const *k) {
     int64_t n = 0;
@@ -456,7 +457,8 @@ static double by_columns(SparseKernel *k, const Finder *y, int v) {
     Axis *x = g->axis[v];
     int64_t n = axis_size(x, 0), grain = 0, rows = 1;
     double ratio = 0;
-    if (n < g->lanes || (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)))
+    if (n < g->lanes || g->lanes < PICKED_LANES ||
+        (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)))
         return 0;
     *k =
         (SparseKernel){.g = k->g, .n = y->n, .v = x, .nv = 1, .nu = 1, .vt = g->lanes, .blocks = 1};

@@ -87,7 +87,7 @@ def main():
             del model.graph.output[:]
             model.graph.output.append(helper.make_tensor_value_info("y", TP.FLOAT, list(want[0].shape)))
             backend_test.write(f"{work}/{i}", model, list(feed.values()), want)
-            options = ["--schedule", "sparse=on", "--threads", str(r.randint(1, 3))] + r.choice([[], ["--cpu", "x86-64-v3"]])
+            options = ["--schedule", "sparse=on", "--threads", str(r.randint(1, 3))] + r.choice([[], ["--cpu", "x86-64-v3"], ["--cpu", "x86-64-v2"]])
             done = subprocess.run([a.braid, "explain", f"{work}/{i}/model.onnx", "--json"] + options, capture_output=True, text=True)
             own = done.stdout.count('"kind": "sparse"')
             sparse += own > 0
