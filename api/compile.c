@@ -111,6 +111,8 @@ static const Pass passes[] = {
      "by the units of a statement's level"},
     {"strips", pass_strips, STAGE_SHARED, STAGE_SHARED, "kernels keep the axis apart"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
+    {"settle-strips", pass_settle_strips, STAGE_CHOSEN, STAGE_CHOSEN,
+     "lifetimes are those of groups that are computed together"},
     {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
     {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},
     {"sync", pass_sync, STAGE_PLACED, STAGE_SYNCED,
@@ -162,7 +164,7 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const bool one = device->units == 1; /* whatever the caller has */
     const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
-    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
+    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o, &k->dots);
     k->weights = o->weights;
     k->profile = o->profile;
     k->measured = o->measured;

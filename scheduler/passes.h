@@ -119,6 +119,8 @@ void pass_schedule(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.strip, rows and follows (scheduler/plan/strips.h). */
 void pass_strips(Program *p);
+/* Requires kernels. Takes strips from groups whose kernels, or neighbours, have none. */
+void pass_settle_strips(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);

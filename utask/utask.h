@@ -226,6 +226,11 @@ struct Stmt {
             Axis *strip;
             int64_t rows;
             bool follows;
+            /* where these read windows of their neighbours' positions: which of its own it computes
+             * in a strip; NULL: the same ones. `meets`: the first of such neighbours, after whose
+             * first strip the units synchronize */
+            const struct Band *band;
+            bool meets;
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
         } op;
         struct {

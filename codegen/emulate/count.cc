@@ -94,7 +94,8 @@ struct Flag {
 };
 std::unordered_map<uintptr_t, Flag> flags;
 
-std::deque<Segment> segments; // of the launch
+std::deque<Segment> segments;      // of the launch
+const uintptr_t kReach = 64 << 20; // what lies further from a pointer has another one
 double last;
 const Segment *last_path;
 
@@ -296,10 +297,21 @@ void count_exit(Thread *t) {
     t->count.function = 0;
 }
 
+// Waits until the pointer is there that `at` comes from, as far as that can be told.
+static void follow(Thread *t, uintptr_t at) {
+    Count &c = t->count;
+    for (const Pointer &p : c.pointer)
+        if (p.ready > c.now && at - p.to < kReach) {
+            arrive(t);
+            return;
+        }
+}
+
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc) {
     Count &c = t->count;
     const uintptr_t stack = reinterpret_cast<uintptr_t>(t->stack);
     if (at - stack < device.stack_stride) return; // a register
+    follow(t, at);
     if (write) {
         arrive(t);
         issue(t, 1);
@@ -334,6 +346,11 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
         c.ready = c.now + ns;
         c.slowest = kind;
     }
+    uintptr_t value = 0;
+    if (bytes == sizeof value) memcpy(&value, reinterpret_cast<const void *>(at), sizeof value);
+    if ((value >= device.heap.low && value < device.heap.high) ||
+        (value >= device.shared_space.low && value < device.shared_space.high))
+        c.pointer[c.pointers++ % kPointers] = {value, c.now + ns};
 }
 
 void count_copy(Thread *t, uintptr_t from) {

@@ -69,7 +69,11 @@ struct Recent { // an instruction that loads
     uintptr_t at;
     uint32_t times, flying; // since threads met; since the thread waited for its loads
 };
-constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8;
+struct Pointer { // that was loaded, and when it is there
+    uintptr_t to;
+    double ready;
+};
+constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8;
 struct Count {
     double now, began, copied; // ns
     double ready, done,
@@ -77,6 +81,8 @@ struct Count {
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
+    Pointer pointer[kPointers];
+    unsigned pointers;
     uintptr_t polled;
     unsigned used;
     uint32_t function, busiest; // that runs; that did something most often

@@ -57,6 +57,10 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
+    /* along which a strip has a range (Stmt.op.strip), each of its positions `apiece` of the
+     * kernel's; or NULL */
+    Axis *strip;
+    Expr *apiece;
     int step;        /* loops: neighbours along the last axis that are computed side by side */
     int64_t scratch; /* bytes of a block's own memory, while the group runs */
     OwnPart *own;    /* in the order in which they are read */
@@ -80,6 +84,8 @@ typedef struct Kernel {
 
 /* Joins neighbouring axes along which every access is contiguous. */
 void kernel_collapse(Kernel *k);
+/* Whether the kernel begins and ends where it is told to along its strip. */
+bool kernel_has_strips(const Kernel *k);
 /* Vectors that tiles of `nv` over `lanes` positions of axis v may take, wherever units begin. */
 int64_t tile_vectors(const Kernel *k, const Axis *v, int64_t lanes, int nv);
 

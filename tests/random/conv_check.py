@@ -3,18 +3,14 @@
 
     conv_check.py COUNT [--target T] [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
 
-Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A model has
-a few chains: convolutions of 1 to 3 dimensions with odd channels and sizes, strides, dilations, uneven pads
+A model has a few chains: convolutions of 1 to 3 dimensions with odd channels and sizes, strides, dilations, uneven pads
 and groups, depthwise and transposed ones, with what comes between them in networks: normalization, activations,
 residual sums, pooling, concatenation, resizing, branches. One chain is of a mobile network: pointwise, depthwise,
 pointwise. Two are depthwise convolutions alone, or ones of few channels, whose inputs and outputs have the
 channels apart.
 """
-import argparse
 import os
-import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import onnxruntime as ort
@@ -22,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 
 ort.set_default_logger_severity(4)
 CHAINS = 5
@@ -242,24 +239,12 @@ def write(folder, model, proto):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("count", type=int)
-    ap.add_argument("--target", default="cpu")
-    ap.add_argument("--threads", default="1")
-    ap.add_argument("--cpu")
-    ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--braid", default="build/braid")
-    args = ap.parse_args()
-    with tempfile.TemporaryDirectory() as d:
-        folders = []
-        for seed in range(args.seed, args.seed + args.count):
+    args = seeded.options(__doc__)
+    with seeded.folders(args) as made:
+        for seed, folder in made.items():
             model = Model(seed)
-            folders.append(f"{d}/seed_{seed}")
-            write(folders[-1], model, model.proto())
-        command = [args.braid, "test", "--target", args.target, "--threads", args.threads]
-        if args.cpu:
-            command += ["--cpu", args.cpu]
-        return subprocess.run(command + folders).returncode
+            write(folder, model, model.proto())
+        return seeded.test(args, made.values())
 
 
 if __name__ == "__main__":

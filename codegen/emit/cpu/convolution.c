@@ -172,13 +172,18 @@ void conv_fetch(Group *g, const Convolution *k, int64_t stream) {
             k->nv, (long long)stream);
 }
 
+typedef struct Sums {
+    const Convolution *k;
+    int from, to;
+} Sums;
+
 static void kernels(Group *g, int rows, const void *user) {
-    const int *range = user;
-    const Convolution *k = g->k->convolution;
+    const Sums *s = user;
+    const Convolution *k = s->k;
     Fn *f = &g->f;
     fn_bind(f, e_axis(g->em->c, k->m), "pos");
     fn_bind(f, e_axis(g->em->c, k->v), "v0");
-    for (int i = range[0]; i < range[1]; i++) {
+    for (int i = s->from; i < s->to; i++) {
         const ConvWalk w = walk_of(g, k, &k->s[i]);
         if (!k->kept)
             conv_micro(g, k, rows, arena_printf(g->em->a, "g%d", i),
@@ -200,8 +205,7 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
         fn_open(f, "for (int64_t ib = b0; ib < b1; ib++) {");
         fn_bind(f, e_axis(c, k->b), "ib");
     }
-    int range[2] = {from, to};
-    conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, range);
+    conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, &(Sums){k, from, to});
     if (!last) conv_fetch(g, k, k->s[from].length * g->k->lanes);
     if (last) {
         for (int i = 0; i < k->n; i++)
@@ -246,30 +250,42 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
     fn_close(f, out);
 }
 
+/* Opens blocks of about equal size, at most `most`, an int64 expression, of multiples of unit. */
 static void open_blocks(Group *g, const Axis *x, const char *name, const char *from, const char *to,
-                        int64_t most, int64_t unit) {
+                        const char *most, int64_t unit) {
     Fn *f = &g->f;
     const char *lo = group_from(g, x), *hi = group_to(g, x);
-    /* Blocks of about equal size, multiples of unit. */
-    if (most > unit) most -= most % unit;
-    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo,
-            (long long)(most - 1), (long long)most);
+    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %s - 1) / (%s), 1);", name, hi, lo, most,
+            most);
     fn_line(f, "const int64_t %ss = ((%s - %s + %sn - 1) / %sn + %lld) / %lld * %lld;", name, hi,
             lo, name, name, (long long)(unit - 1), (long long)unit, (long long)unit);
     fn_open(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
     fn_line(f, "const int64_t %s = bk_mini(%s + %ss, %s);", to, from, name, hi);
 }
 
-void group_convolution(Group *g) {
-    Emit *em = g->em;
+/* The blocks of positions, along b and m. */
+static void open_positions(Group *g, const Convolution *k) {
     Fn *f = &g->f;
-    const Convolution *k = g->k->convolution;
-    const char *weights[CONV_SUMS];
-    g->reduce = sum_text;
-    group_range(g);
+    int64_t m, most = k->m_block;
+    if (k->b) {
+        const char *few = "1";
+        if (e_is_int(k->m->extent, &m))
+            few = arena_printf(f->a, "%lld", m < k->block ? (long long)(k->block / m) : 1LL);
+        else if (!k->across)
+            few = arena_printf(f->a, "bk_maxi(%lld / bk_maxi(%s, 1), 1)", (long long)k->block,
+                               fn_expr(f, k->m->extent));
+        open_blocks(g, k->b, "nb", "b0", "b1", few, 1);
+    }
+    const int64_t unit = k->even ? 1 : k->rows;
+    if (most > unit) most -= most % unit;
+    open_blocks(g, k->m, "nm", "mb", "me", arena_printf(f->a, "%lld", (long long)most), unit);
+}
+
+/* All of the group's positions below the axes further out. */
+static void blocks(Group *g, const Convolution *k) {
+    Fn *f = &g->f;
     const Scope out = fn_here(f);
-    for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
-        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    const char *weights[CONV_SUMS];
     for (int i = 0; i < k->n; i++) {
         weights[i] = group_packed(g, k->s[i].packed);
         fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
@@ -277,11 +293,7 @@ void group_convolution(Group *g) {
     }
     const Across x = across_of(k);
     across_tiles(g, &x, k->m_block);
-    int64_t m;
-    if (k->b)
-        open_blocks(g, k->b, "nb", "b0", "b1",
-                    e_is_int(k->m->extent, &m) && m < k->block ? k->block / m : 1, 1);
-    open_blocks(g, k->m, "nm", "mb", "me", k->m_block, k->even ? 1 : k->rows);
+    open_positions(g, k);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
             k->vt);
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
@@ -301,5 +313,25 @@ void group_convolution(Group *g) {
         positions(g, k, 0, 0, true);
     } else
         positions(g, k, 0, k->n, true);
+    fn_close(f, out);
+}
+
+void group_convolution(Group *g) {
+    Emit *em = g->em;
+    Fn *f = &g->f;
+    const Convolution *k = g->k->convolution;
+    g->reduce = sum_text;
+    group_range(g);
+    const Scope out = fn_here(f);
+    for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
+        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    if (k->turned) {
+        const Scope mark =
+            fn_open(f, "if (%s > %s) {", fn_expr(f, k->b->extent), fn_expr(f, k->m->extent));
+        blocks(g, k->turned);
+        fn_else(f, mark, "} else {");
+        blocks(g, k);
+    } else
+        blocks(g, k);
     fn_close(f, out);
 }
