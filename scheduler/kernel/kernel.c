@@ -196,7 +196,8 @@ static bool stands_apart(KernelChoice *x, const Stmt *s) {
 
 /* These begin and end where they are told to. */
 static bool has_strips(KernelKind k) {
-    return k == KERNEL_LOOPS || k == KERNEL_LANES || k == KERNEL_SLIDING || k == KERNEL_TRANSPOSE || k == KERNEL_HALVES;
+    return k == KERNEL_LOOPS || k == KERNEL_LANES || k == KERNEL_SLIDING || k == KERNEL_TRANSPOSE ||
+           k == KERNEL_HALVES;
 }
 
 static void choose(KernelChoice *x, Stmt *s) {
