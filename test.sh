@@ -64,8 +64,11 @@ unit_tests() { ctest --preset "$1"; }
 sanitized() { # PRESET N
     build "$1"
     unit_tests "$1"
-    tests/cli.sh "build/$1/braid"
     conformance "build/$1/braid" interp "$2"
+}
+debug() {
+    sanitized debug 8
+    tests/cli.sh build/debug/braid
 }
 
 # The importer under libFuzzer, beginning with the small models of the conformance tests. The seed
@@ -102,6 +105,24 @@ random_graphs() {
         "$PYTHON" tests/random/random_graphs.py $((GRAPHS / 3)) --seed $((SEED + threads * GRAPHS)) --threads $threads \
             --braid $BRAID "${ways[@]}"
     done
+}
+
+# Loops that each unit runs in several parts: forced, on models that have such loops and on random graphs.
+parts() {
+    local small=$LOGS/parts threads model
+    local -a models=(attention attention_grow experts_gather lstm_operator mamba_inside nasrnn)
+    "$PYTHON" -m models "${models[@]}" --small --out "$small" >/dev/null
+    for model in "${models[@]}"; do
+        "$BRAID" explain --threads 2 --schedule parts=3,core=off "$small/$model/model.onnx" | grep ' in 3 parts$' >/dev/null ||
+            { echo "$model: no loop in parts"; return 1; }
+    done
+    for threads in 1 2 4; do
+        "$BRAID" test --threads $threads --schedule parts=$((threads + 1)),core=off "$small" | tee "$LOGS/parts.txt"
+        grep -qx "${#models[@]} passed, 0 failed, 0 skipped" "$LOGS/parts.txt"
+        "$PYTHON" tests/random/random_graphs.py 8 --seed $((SEED + threads)) --threads $threads --braid $BRAID \
+            --schedule parts=2,core=off --schedule parts=5,core=off
+    done
+    "$PYTHON" tests/plan/races.py --braid $BRAID --schedule parts=3,core=off "$small"/{attention_grow,mamba_inside}
 }
 
 # Units meet where one needs another: on every benchmark model nothing is missing, and on some nothing is too much.
@@ -155,7 +176,7 @@ hipify() {
 ray_examples() {
     environment $RAY_VENV cmake/requirements-ray.txt
     install_package $RAY_VENV
-    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 500
+    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 300
 }
 
 # Modules through braid.torch, with the wheel.
@@ -235,6 +256,18 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
 }
 
+# Blocks of networks strip by strip, of other sizes than their own choice too; and that units meet where they must.
+blocks() {
+    local check=("$PYTHON" tests/random/blocks_check.py --braid $BRAID) kept=$LOGS/blocks
+    "${check[@]}" 12 --seed $SEED
+    "${check[@]}" 12 --seed $((SEED + 100)) --threads 3 --schedule strips=on
+    "${check[@]}" 4 --seed $((SEED + 200)) --threads 3 --schedule strips=on,strip-rows=1 --keep "$kept"
+    "$PYTHON" tests/plan/races.py --braid $BRAID --units 3 --schedule strips=on,strip-rows=1 "$kept"/*
+    rm -rf "$kept"
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "${check[@]}" 4 --seed $((SEED + 300)) --cpu x86-64-v3 --threads 2
+}
+
 # Networks as quantizers write them: their products by integers, on older processors, too, and on a GPU as floats.
 quantized() {
     local check=("$PYTHON" tests/random/quantized_check.py --braid $BRAID)
@@ -271,6 +304,15 @@ models() {
     "$PYTHON" -m models dagrnn_diamond --hidden 8 --length 64 --out "$work/diamond"
     for target in cpu plain emulate:cuda; do
         $BRAID test --target $target --schedule linearize=on "$work/diamond"
+    done
+}
+
+# Every benchmark model as an expert, an exporter and a beginner write it, in small.
+forms() {
+    local work=$LOGS/forms target
+    "$PYTHON" -m models --forms --small --out "$work"
+    for target in interp cpu; do
+        $BRAID test --target $target "$work"
     done
 }
 
@@ -313,19 +355,20 @@ matrix_units() {
 }
 
 # For GPUs that are not here: what the compilers and the machine code say is what was planned.
-compile_cuda() { # all for one chip, some for two others
-    local some=$LOGS/cuda
-    PYTHON=$PYTHON TARGETS=cuda:sm_90 tests/gpu/gpu_compile.sh build/release
-    "$PYTHON" -m models $SOME_MODELS --small --out "$some"
-    TARGETS="cuda:sm_80 cuda:sm_100" tests/gpu/gpu_compile.sh build/release "$some"
+# One of three models for one chip, one of each kind for all.
+compile_for() { # TARGET, then the other chips
+    local small=$LOGS/${1%:*} folders
+    "$PYTHON" -m models --all --small --out "$small"
+    mapfile -t folders < <(printf '%s\n' "$small"/* | awk 'NR % 3 == 0')
+    PYTHON=$PYTHON TARGETS=$1 tests/gpu/gpu_compile.sh build/release "${folders[@]}"
+    mapfile -t folders < <(printf "$small/%s\n" $SOME_MODELS)
+    PYTHON=$PYTHON TARGETS="$*" tests/gpu/gpu_compile.sh build/release "${folders[@]}"
+}
+compile_cuda() {
+    compile_for cuda:sm_90 cuda:sm_80 cuda:sm_100
     "$PYTHON" tests/gpu/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 }
-compile_hip() { # all for one chip, some for two others, of other families
-    local some=$LOGS/hip
-    PYTHON=$PYTHON TARGETS=hip:gfx90a tests/gpu/gpu_compile.sh build/release
-    "$PYTHON" -m models $SOME_MODELS --small --out "$some"
-    TARGETS="hip:gfx1030 hip:gfx908" tests/gpu/gpu_compile.sh build/release "$some"
-}
+compile_hip() { compile_for hip:gfx90a hip:gfx1030 hip:gfx908; }
 
 # The Python package: installed as a user does, then called in every way.
 python_package_tests() {
@@ -404,6 +447,7 @@ step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step attentions attentions
 step random-graphs random_graphs
+step parts parts
 step silero silero
 step side-by-side side_by_side
 step gpu-check eval/gpu/selftest.sh $BRAID
@@ -417,8 +461,11 @@ step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
+step blocks blocks
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
+step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID
 step models models
+step forms forms
 step plain plain
 step exports exports
 step random-values random_values
@@ -429,7 +476,7 @@ step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 60
-step emulated-conf emulated conformance --folders 70
+step emulated-conf emulated conformance --folders 50
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
 step rnn rnn
 step contrib contrib
@@ -453,8 +500,8 @@ step cross "$PYTHON" tests/cross.py --braid $BRAID
 step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
 step gathered "$PYTHON" tests/random/gathered_check.py --braid $BRAID
-step debug sanitized debug 8
-step tiny sanitized tiny 2
+step debug debug
+step tiny sanitized tiny 3
 step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
 step clang build clang
 step fuzz fuzz

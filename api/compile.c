@@ -62,6 +62,8 @@ static const Pass passes[] = {
     {"codes", pass_codes, STAGE_PLAIN, STAGE_PLAIN,
      "while a factor's dimensions are those that it was computed with"},
     {"narrow", pass_narrow, STAGE_PLAIN, STAGE_PLAIN, "not what is narrow already"},
+    {"pick", pass_pick, STAGE_PLAIN, STAGE_PLAIN,
+     "what a one-hot row picks may be a product's factor"},
     {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
      "products of constants are seen best as the model has them"},
     {"linearize", pass_linearize, STAGE_PLAIN, STAGE_PLAIN,
@@ -73,6 +75,8 @@ static const Pass passes[] = {
     {"split-sum", pass_split_sum, STAGE_PLAIN, STAGE_PLAIN,
      "concatenations go before loops are looked at for what they read"},
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "concatenations without use"},
+    {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
+     "of constants in pieces of a sum"},
     {"lift-check", pass_lift_check, STAGE_PLAIN, STAGE_PLAIN,
      "what a check protects can leave its loop only with it"},
     {"interchange-nest", pass_interchange_nest, STAGE_PLAIN, STAGE_PLAIN,
@@ -110,6 +114,8 @@ static const Pass passes[] = {
      "by the units of a statement's level"},
     {"strips", pass_strips, STAGE_SHARED, STAGE_SHARED, "kernels keep the axis apart"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
+    {"settle-strips", pass_settle_strips, STAGE_CHOSEN, STAGE_CHOSEN,
+     "lifetimes are those of groups that are computed together"},
     {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
     {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},
     {"sync", pass_sync, STAGE_PLACED, STAGE_SYNCED,
@@ -161,7 +167,7 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const bool one = device->units == 1; /* whatever the caller has */
     const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
-    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
+    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o, &k->dots);
     k->weights = o->weights;
     k->profile = o->profile;
     k->measured = o->measured;

@@ -17,7 +17,8 @@ typedef struct Cli {
     int narg; /* arguments other than options */
     const char **arg;
     const char *target, *cpu, *output, *emit, *emit_folder;
-    const char *weights, *schedule, *costs, *import, *dump_after, *torch_name, *html, *profile;
+    const char *weights, *schedule, *costs, *import, *dump_after, *torch_name, *html, *profile,
+        *units;
     const char *json_file, *trace;
     bool tune, time_passes, json, verbose, help, version, measured, shapes;
     int runs;

@@ -296,6 +296,8 @@ typedef struct Work {
     PassReport passes;
     Explained x;      /* of what is printed as JSON */
     bool passes_only; /* print only what --dump-after and --time-passes ask for */
+    int nscaled;
+    Scaling scaled[EXPLAIN_UNITS]; /* for --units */
 } Work;
 
 static void print_json(Sb *s, const Cli *c, Explained *x, const int64_t *n) {
@@ -356,16 +358,40 @@ static bool explain(Work *w, const Cli *c) {
     if (setjmp(jb) == 0) {
         w->arena = arena_new(&w->d);
         Program *p = compile_program(w->arena, &w->d, c->arg[0], &w->o);
-        if (!w->passes_only) print_program(w, c, p);
+        if (c->units)
+            w->scaled[w->nscaled++] = plan_scaling(p);
+        else if (!w->passes_only)
+            print_program(w, c, p);
     }
     w->d.top = NULL;
     return w->d.status == ST_OK;
+}
+
+/* The same for each of n numbers of units. */
+static bool explain_each(Work *w, const Cli *c, int n, const int *units) {
+    bool good = true;
+    Arena *before[EXPLAIN_UNITS]; /* paths are in there */
+    int i = 0;
+    for (; i < n && good; i++) {
+        before[i] = w->arena;
+        w->o.units = units[i];
+        good = explain(w, c);
+    }
+    if (good) explain_units(&w->text, c->arg[0], c->json, n, w->scaled);
+    while (--i > 0) arena_free(before[i]);
+    return good;
 }
 
 static int run(const Cli *c, bool passes_only) {
     Work w = {.passes = {.after = c->dump_after}, .passes_only = passes_only || c->dump_after};
     braid_error e;
     if (c->profile && !c->html) return cli_usage("--profile needs --html");
+    int units[EXPLAIN_UNITS], nunits = c->units ? explain_units_read(c->units, units) : 0;
+    if (c->units && !nunits)
+        return cli_usage("--units takes up to %d numbers from 1 to %d, as in 4,8,16, not '%s'",
+                         EXPLAIN_UNITS - 1, EXPLAIN_UNITS_MOST, c->units);
+    if (c->units && (c->html || c->dump_after))
+        return cli_usage("--units and --html or --dump-after exclude each other");
     if (c->html && c->dump_after) return cli_usage("--html and --dump-after exclude each other");
     if (rt_is_library(c->arg[0]))
         return cli_fail(c->arg[0], "it is a compiled library; %s needs the model", c->command);
@@ -374,6 +400,8 @@ static int run(const Cli *c, bool passes_only) {
     Progress progress;
     if (rt_options(&given, &o, &progress, &e)) return cli_usage("%s", e.message);
     rt_compile_options(&o, &w.fold, &w.o);
+    if (c->units && strcmp(w.o.target, "interp") == 0)
+        return cli_usage("--units needs a target that is scheduled, not interp");
     w.o.report = &w.passes;
     int code = EXIT_DONE;
     Device device;
@@ -393,7 +421,7 @@ static int run(const Cli *c, bool passes_only) {
     free(key);
     w.d.progress = w.o.progress;
     rt_step(&o, "reading and scheduling the model", NULL);
-    const bool good = explain(&w, c);
+    const bool good = nunits ? explain_each(&w, c, nunits, units) : explain(&w, c);
     cli_watch_clear();
     if (good) {
         if (w.passes.tree.n) fwrite(w.passes.tree.p, 1, w.passes.tree.n, stdout);

@@ -50,15 +50,27 @@ static int write_file(const char *path, const char *text) {
     return good ? EXIT_DONE : cli_fail(path, "%s", strerror(errno));
 }
 
+/* A library doesn't say how to compile it without the clocks that its profile needs. */
+static bool is_emulated(const Cli *c) {
+    return c->target && strncmp(c->target, "emulate:", 8) == 0 && !rt_is_library(c->arg[0]);
+}
+
 /* Writes what c asks for. */
 static int show(const Cli *c, const struct braid_model *m, const braid_value *const *in,
                 const char *text) {
-    json_t *profile = json_loads(text, 0, NULL);
+    json_t *profile = json_loads(text, 0, NULL), *counted = NULL;
     if (!profile) die("the profile is not JSON");
     Sb table = {0}, trace = {0};
     int code = EXIT_DONE;
     const bool only_json = c->json_file && strcmp(c->json_file, "-") == 0;
-    if (c->json_file && !only_json) code = write_file(c->json_file, text);
+    if (is_emulated(c)) {
+        counted = counted_path(c, in);
+        if (!counted) code = EXIT_FAULT;
+        json_object_set_new(profile, "counted", counted);
+    }
+    char *whole = json_dumps(profile, JSON_REAL_PRECISION(12) | JSON_COMPACT);
+    if (!whole) die("out of memory");
+    if (!code && c->json_file && !only_json) code = write_file(c->json_file, whole);
     if (!code && c->trace) {
         profile_trace(&trace, c->arg[0], profile);
         code = write_file(c->trace, trace.p);
@@ -66,10 +78,12 @@ static int show(const Cli *c, const struct braid_model *m, const braid_value *co
     if (!code && !only_json) {
         cli_print_inputs(&table, c, m, (braid_value *const *)(uintptr_t)in);
         profile_print(&table, c->arg[0], profile);
+        if (counted) counted_print(&table, counted);
         if (c->shapes) code = profile_shapes(&table, c, in);
     }
     cli_watch_clear();
-    if (!code) fputs(only_json ? text : table.p, stdout);
+    if (!code) fputs(only_json ? whole : table.p, stdout);
+    free(whole);
     sb_free(&table);
     sb_free(&trace);
     json_decref(profile);

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "codegen/compile.h"
 #include "codegen/embed.h"
+#include "scheduler/plan/scaling.h"
 #include "utask/print.h"
 
 /* What is said about a Program. */
@@ -27,6 +28,13 @@ bool explain_is_resident(const Program *p, const LoopFacts *l);
 /* Appends `, "placement": [...]`: where every tensor lives, and the packed weights. Requires x->f.
  */
 void explain_placement(Sb *s, Explained *x);
+
+/* --units: the numbers of units in "4,8,16", 1 before them; returns how many, 0: text is none. */
+#define EXPLAIN_UNITS 16
+#define EXPLAIN_UNITS_MOST 1024
+int explain_units_read(const char *text, int units[EXPLAIN_UNITS]);
+/* Prints a row for each of n scaled programs, the first of one unit. */
+void explain_units(Sb *s, const char *model, bool json, int n, const Scaling *k);
 
 /* Writes a page that shows `json`, what `braid explain --json` prints of x, and the profile in a
  * file; profile NULL: none. Returns an exit code; prints messages. */

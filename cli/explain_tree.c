@@ -12,6 +12,7 @@
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/integer.h"
+#include "scheduler/kernel/planes.h"
 #include "scheduler/kernel/threads.h"
 #include "scheduler/passes.h"
 #include "utask/extern.h"
@@ -34,6 +35,7 @@ static const char *const kernel_name[KERNEL_KINDS] = {[KERNEL_NONE] = "none",
                                                       [KERNEL_WINOGRAD] = "winograd",
                                                       [KERNEL_INTEGER] = "integer",
                                                       [KERNEL_DEPTHWISE] = "depthwise",
+                                                      [KERNEL_PLANES] = "planes",
                                                       [KERNEL_ATTENTION] = "attention",
                                                       [KERNEL_DOTS] = "dots",
                                                       [KERNEL_THREADS] = "threads"};
@@ -187,6 +189,10 @@ static void put_tile(Sb *s, const Kernel *k) {
     case KERNEL_DEPTHWISE:
         sb_printf(s, "\"%d x %d vectors of %d\"", k->depthwise->k.rows, k->depthwise->k.nv,
                   k->lanes);
+        break;
+    case KERNEL_PLANES:
+        sb_printf(s, "\"%d x %d vectors of %d, blocks of %lld rows\"", k->planes->k.rows,
+                  k->planes->k.nv, k->lanes, (long long)k->planes->block);
         break;
     case KERNEL_DOTS:
         sb_printf(s, "\"%d x %d%s\"", k->dots->bm, k->dots->bv,

@@ -35,6 +35,7 @@ typedef enum Action {
     SET_DUMP_AFTER,
     SET_TIME_PASSES,
     SET_HTML,
+    SET_UNITS,
     SET_PROFILE,
     SET_JSON,
     SET_JSON_FILE,
@@ -102,6 +103,8 @@ static const struct Option {
      "print the tree after this pass (explain: print nothing else)"},
     {"--html", "FILE", EXPLAIN, SET_HTML,
      "write a page that shows all of it in a browser, instead of printing it"},
+    {"--units", "N,...", EXPLAIN, SET_UNITS,
+     "estimate how it shares its work on so many cores, instead of printing it"},
     {"--profile", "FILE", EXPLAIN, SET_PROFILE,
      "with --html: also show the times that braid profile --json measured"},
     {"--time-passes", NULL, COMPILE | EXPLAIN, SET_TIME_PASSES,
@@ -290,6 +293,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_DUMP_AFTER: c->dump_after = v; break;
     case SET_TIME_PASSES: c->time_passes = true; break;
     case SET_HTML: c->html = v; break;
+    case SET_UNITS: c->units = v; break;
     case SET_PROFILE: c->profile = v; break;
     case SET_JSON: c->json = true; break;
     case SET_JSON_FILE: c->json_file = v; break;

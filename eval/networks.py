@@ -196,6 +196,14 @@ def networks():
         def forward(self, x):
             return self.out(self.lstm(self.body(x)[:, :, 0].permute(2, 0, 1))[0]).log_softmax(-1)
 
+    class Lstm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(128, 256, 2, batch_first=True)
+
+        def forward(self, x):
+            return self.lstm(x)[0]
+
     def image(*shape):
         return (torch.randn(1, *shape),)
     ids, mask = torch.randint(0, 5000, (1, 128)), torch.ones(1, 128, dtype=torch.int64)
@@ -212,7 +220,34 @@ def networks():
         "gpt_step": (GptStep(), (torch.tensor([[7]]), cache, cache)),
         "conformer": (Conformer(), (torch.randn(1, 200, 256),)),
         "crnn": (Crnn(), image(1, 32, 160)),
+        "lstm": (Lstm(), (torch.randn(1, 50, 128),)),
     }
+
+
+OPEN = {  # for each input the axes whose sizes are open in the second form of a network
+    "bert4": ((0, 1), (0, 1)), "bert_base": ((0, 1), (0, 1)), "gpt_step": ((0,), (1, 3), (1, 3)), "conformer": ((0, 1),), "crnn": ((0, 3),),
+    "lstm": ((0, 1),), "resnet18": ((0, 2, 3),)}
+
+
+def export_open(work, only):
+    """[(name, path)] of the networks of OPEN with these sizes open; those that are there already are not exported again."""
+    os.makedirs(work, exist_ok=True)
+    wanted = {n: os.path.join(work, n + ".onnx") for n in OPEN if only in n}
+    missing = [n for n, path in wanted.items() if not os.path.exists(path)]
+    if missing:
+        import torch
+        known = networks()
+        for name in missing:
+            module, inputs = known[name]
+            axes = tuple(dict.fromkeys(a, torch.export.Dim.DYNAMIC) for a in OPEN[name])
+            for i, open_axes in enumerate(axes):  # sizes of 1 are taken for fixed ones
+                for axis in open_axes:
+                    if inputs[i].shape[axis] == 1:
+                        inputs = inputs[:i] + (torch.cat([inputs[i], inputs[i]], axis),) + inputs[i + 1:]
+            module.eval()
+            with torch.no_grad():
+                torch.onnx.export(module, inputs, wanted[name], dynamo=True, opset_version=18, external_data=False, verbose=False, dynamic_shapes=axes)
+    return sorted(wanted.items())
 
 
 def export(work, only):

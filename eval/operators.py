@@ -56,7 +56,7 @@ class Model:
 # ---- the members: name -> a function of a Model that returns its outputs -----------------------------------------------
 def conv(c, m, k, size, stride=1, group=1, then=None, dilation=1, spatial=2, pad=None):
     def build(g):
-        x = g.input(1, c, *[size] * spatial)
+        x = g.input(1, c, *(size if isinstance(size, tuple) else [size] * spatial))
         p = (k - 1) // 2 * dilation if pad is None else pad
         y = g.op("Conv", x, g.weight(m, c // group, *[k] * spatial), g.weight(m), kernel_shape=[k] * spatial, group=group,
                  strides=[stride] * spatial, pads=[p] * 2 * spatial, dilations=[dilation] * spatial)
@@ -82,6 +82,43 @@ def inverted_residual(c, hidden, size, stride):
         y = clipped(g.op("Conv", y, g.weight(hidden, 1, 3, 3), g.weight(hidden), group=hidden, pads=[1] * 4, strides=[stride] * 2))
         y = g.op("Conv", y, g.weight(c, hidden, 1, 1), g.weight(c))
         return [g.op("Add", x, y) if stride == 1 else y]
+    return build
+
+
+def stem(c, m, k, size, pool_size, before=1):
+    """Conv, Relu and MaxPool of a k x k window at stride 2, or at stride 1 behind an image that is enlarged."""
+    def build(g):
+        x = g.input(1, c, size, size)
+        if before > 1:
+            scales = g.constant(np.array([1, 1, before, before], np.float32))
+            x = g.op("Resize", x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        y = g.op("Relu", g.op("Conv", x, g.weight(m, c, k, k), g.weight(m), strides=[2 if before == 1 else 1] * 2, pads=[k // 2] * 4))
+        return [g.op("MaxPool", y, kernel_shape=[pool_size] * 2, strides=[2, 2], pads=[pool_size // 2 if pool_size > 2 else 0] * 4)]
+    return build
+
+
+def vgg_block(c, size):
+    def build(g):
+        y = g.input(1, c, size, size)
+        for _ in range(2):
+            y = g.op("Relu", g.op("Conv", y, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4))
+        return [g.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])]
+    return build
+
+
+def residual_block(c, size):
+    def build(g):
+        x = g.input(1, c, size, size)
+        y = g.op("Relu", g.op("Conv", x, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4))
+        y = g.op("Conv", y, g.weight(c, c, 3, 3), g.weight(c), pads=[1] * 4)
+        return [g.op("Relu", g.op("Add", x, y))]
+    return build
+
+
+def separable(c, m, size):
+    def build(g):
+        y = g.op("Relu", g.op("Conv", g.input(1, c, size, size), g.weight(c, 1, 3, 3), g.weight(c), group=c, pads=[1] * 4))
+        return [g.op("Relu", g.op("Conv", y, g.weight(m, c, 1, 1), g.weight(m)))]
     return build
 
 
@@ -425,17 +462,32 @@ MEMBERS = {
     "conv 1x1 s2 64-128 56x56": conv(64, 128, 1, 56, stride=2),
     "conv depthwise 3x3 144 56x56": conv(144, 144, 3, 56, group=144),
     "conv depthwise 3x3 s2 96 112x112": conv(96, 96, 3, 112, stride=2, group=96),
+    "conv depthwise 3x3 32 112x112": conv(32, 32, 3, 112, group=32),
+    "conv depthwise 3x3 960 7x7": conv(960, 960, 3, 7, group=960),
     "conv depthwise 5x5 240 28x28": conv(240, 240, 5, 28, group=240),
+    "conv depthwise 5x5 s2 96 56x56": conv(96, 96, 5, 56, stride=2, group=96),
+    "conv depthwise 7x7 96 56x56": conv(96, 96, 7, 56, group=96),
+    "conv depthwise dilated 3x3 96 28x28": conv(96, 96, 3, 28, group=96, dilation=2),
     "conv grouped 3x3 128/32 56x56": conv(128, 128, 3, 56, group=32),
+    "conv grouped 3x3 256/32 28x28": conv(256, 256, 3, 28, group=32),
     "conv dilated 3x3 64 28x28": conv(64, 64, 3, 28, dilation=2),
     "conv 5x5 32 64x64": conv(32, 32, 5, 64),
     "conv 1x3 1-D 256 400": conv(256, 256, 3, 400, spatial=1),
+    "conv 1x3 1-D 512 100": conv(512, 512, 3, 100, spatial=1),
     "conv 1x31 1-D depthwise 256 400": conv(256, 256, 31, 400, spatial=1, group=256),
     "conv 3-D 3x3x3 16 16": conv(16, 16, 3, 16, spatial=3),
+    "conv 3-D 3x3x3 64 8x28x28": conv(64, 64, 3, (8, 28, 28), spatial=3),
+    "conv transposed 4x4 s2 128-64 32x32": conv_transpose(128, 64, 4, 32, 2),
     "conv transposed 2x2 s2 64-32 56x56": conv_transpose(64, 32, 2, 56, 2),
     "conv transposed 4 s2 1-D 256-128 200": conv_transpose(256, 128, 4, 200, 2, spatial=1),
     "inverted residual 24-144 56x56": inverted_residual(24, 144, 56, 1),
     "inverted residual 96-576 14x14": inverted_residual(96, 576, 14, 1),
+    "block conv relu maxpool 3-64 224x224": stem(3, 64, 7, 224, 3),
+    "block resize conv relu maxpool 32 56x56": stem(32, 32, 3, 56, 2, before=2),
+    "block vgg 64 112x112": vgg_block(64, 112),
+    "block residual 64 56x56": residual_block(64, 56),
+    "block residual 256 14x14": residual_block(256, 14),
+    "block separable 32-64 112x112": separable(32, 64, 112),
     "product 1x768x768": product(1, 768, 768),
     "product 1x1024x4096": product(1, 1024, 4096),
     "product 8x768x3072": product(8, 768, 3072),

@@ -1,7 +1,7 @@
 """Writes models with a test beside each, in the layout of the ONNX backend tests.
 
     python -m models NAME... --out DIR [--small] [--batch B --length T --OPTION VALUE ...]
-    python -m models --all --small|--full --out DIR
+    python -m models --all|--forms --small|--full --out DIR
     python -m models --list
     python -m models --check DIR...     compare written models with an independent evaluator
 """
@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from . import build, cases, options
+from . import build, cases, forms, options
 
 
 def write(built, folder):
@@ -57,6 +57,7 @@ def main():
                                 allow_abbrev=False)
     p.add_argument("names", nargs="*", metavar="NAME")
     p.add_argument("--all", action="store_true", help="every model")
+    p.add_argument("--forms", action="store_true", help="every model as an expert, an exporter and a beginner write it")
     p.add_argument("--small", action="store_true", help="sizes for tests")
     p.add_argument("--full", action="store_true", help="the published sizes (the default)")
     p.add_argument("--out", metavar="DIR", help="where a folder for each model is made")
@@ -65,18 +66,19 @@ def main():
     add_options(p)
     a = p.parse_args()
     if a.list:
-        for name in cases():
+        for name in [*cases(), *forms()]:
             print(name, *(f"{k}={v}" for k, v in options(name).items()))
         return 0
     if a.check:
         from .check import check
         return check(a.names)
-    names = list(cases()) if a.all else a.names
+    names = [*a.names, *(cases() if a.all else ()), *(forms() if a.forms else ())]
     if not names or not a.out or a.small and a.full:
-        p.error("needs NAME or --all, --out DIR, and not both of --small and --full")
+        p.error("needs NAME, --all or --forms, --out DIR, and not both of --small and --full")
+    known = {**cases(), **forms()}
     for name in names:
-        if name not in cases():
-            p.error(f"no model {name}; there are {', '.join(cases())}")
+        if name not in known:
+            p.error(f"no model {name}; there are {', '.join(known)}")
         try:
             write(build(name, a.small, **given(a)), os.path.join(a.out, name))
         except (ValueError, OSError) as e:

@@ -1,14 +1,18 @@
 """BERT encoder; batch and sequence length are dynamic in the model.
 
 length  the sequence length of the test's input
+form    in whose words, see models/words.py: the expert has one product for query, key and value, the beginner products for
+        each head
 """
 import math
 
 import numpy as np
 
 from .common import F, Graph, I, f32, i64, normal, softmax
+from .words import FORMS as WAYS, columns, stored
 
 CASES = {"bert": {}}
+FORMS = {"bert": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(batch=2, length=7, layers=2, width=16, heads=2, vocabulary=50)
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 POSITIONS, KINDS, EPSILON = 128, 2, 1e-12
@@ -86,16 +90,15 @@ def reference(x, w, layers, heads, **_):
     return [f32(v)]
 
 
-def export(batch=1, length=128, layers=12, width=768, heads=12, vocabulary=30522, seed=0):
+def export(batch=1, length=128, layers=12, width=768, heads=12, vocabulary=30522, form="plain", seed=0):
     del batch, length  # of the inputs only
-    g = Graph("bert")
+    g = Graph("bert", form=form)
     shape = I("batch", "sequence")
     ids, mask, kinds = (g.input(n, shape) for n in INPUTS)
     w = g.weights(weights(layers, width, vocabulary, seed))
 
     def norm(v, name):
-        return g.LayerNormalization(v, w[f"{name}.scale"], w[f"{name}.bias"], axis=-1,
-                                    epsilon=EPSILON)
+        return g.form.norm(g, v, w[f"{name}.scale"], w[f"{name}.bias"], EPSILON)
 
     def dense(v, name):
         return g.Add(g.MatMul(v, w[f"{name}.weight"]), w[f"{name}.bias"])
@@ -107,17 +110,52 @@ def export(batch=1, length=128, layers=12, width=768, heads=12, vocabulary=30522
     bias = g.Mul(g.Sub(1.0, g.Cast(g.Unsqueeze(mask, [1, 2]), to=1)), -1e4)
     by_head = g.const([0, 0, heads, width // heads], "by_head")
     joined = g.const([0, 0, width], "joined")
-    for n in range(layers):
-        q, k, u = (g.Reshape(dense(v, f"layer{n}.{p}"), by_head)
-                   for p in ("query", "key", "value"))
+    depth = width // heads
+
+    def packed(v, n):
+        """Query, key and value of one product."""
+        for k in ("weight", "bias"):
+            stored(g, f"layer{n}.qkv.{k}",
+                   lambda k=k: np.concatenate([g.arrays[f"layer{n}.{p}.{k}"] for p in ("query", "key", "value")], -1))
+        y = g.Add(g.MatMul(v, f"layer{n}.qkv.weight"), f"layer{n}.qkv.bias")
+        return g.Split(y, axis=2, num_outputs=3, outputs=3)
+
+    def sized(v, *last):
+        """v by a shape that is put together from its own: (batch, sequence, *last)."""
+        sizes = [g.Unsqueeze(g.Gather(g.Shape(v), g.const(axis), axis=0), [0]) for axis in (0, 1)]
+        return g.Reshape(v, g.Concat(*sizes, *(g.const([size]) for size in last), axis=0))
+
+    def each_head(v, n, bias):
+        """The attention of each head by products of its own, put together."""
+        found = []
+        parts = {(p, k): columns(g, w[f"layer{n}.{p}.{k}"], heads)
+                 for p in ("query", "key", "value") for k in ("weight", "bias")}
+        mask = g.Squeeze(bias, [1])
+        for h in range(heads):
+            q, k, u = (g.Add(g.MatMul(v, parts[p, "weight"][h]), parts[p, "bias"][h]) for p in ("query", "key", "value"))
+            scores = g.Div(g.MatMul(q, g.Transpose(k, perm=[0, 2, 1])), g.Sqrt(float(depth)))
+            found.append(g.MatMul(g.form.softmax(g, g.Add(scores, mask)), u))
+        return g.Concat(*found, axis=2)
+
+    def attended(v, n, bias):
+        """The attention of all heads, (batch, sequence, width)."""
+        if form == "naive":
+            return each_head(v, n, bias)
+        exporter = form == "exporter"
+        if form == "expert":
+            q, k, u = (g.Reshape(t, by_head) for t in packed(v, n))
+        else:
+            q, k, u = (dense(v, f"layer{n}.{p}") for p in ("query", "key", "value"))
+            q, k, u = (sized(t, heads, depth) if exporter else g.Reshape(t, by_head) for t in (q, k, u))
         q, u = (g.Transpose(t, perm=[0, 2, 1, 3]) for t in (q, u))
         k = g.Transpose(k, perm=[0, 2, 3, 1])
-        scores = g.Add(g.Div(g.MatMul(q, k), float(np.sqrt(width // heads))), bias)
-        a = g.MatMul(g.Softmax(scores, axis=-1), u)
-        a = g.Reshape(g.Transpose(a, perm=[0, 2, 1, 3]), joined)
-        v = norm(g.Add(v, dense(a, f"layer{n}.attended")), f"layer{n}.norm1")
-        up = dense(v, f"layer{n}.up")
-        half = g.Mul(g.Add(g.Erf(g.Div(up, float(np.sqrt(2)))), 1.0), 0.5)
-        v = norm(g.Add(v, dense(g.Mul(up, half), f"layer{n}.down")), f"layer{n}.norm2")
+        scores = g.Add(g.Div(g.MatMul(q, k), float(np.sqrt(depth))), bias)
+        a = g.Transpose(g.MatMul(g.form.softmax(g, scores), u), perm=[0, 2, 1, 3])
+        return sized(a, width) if exporter else g.Reshape(a, joined)
+
+    for n in range(layers):
+        v = norm(g.Add(v, dense(attended(v, n, bias), f"layer{n}.attended")), f"layer{n}.norm1")
+        up = g.form.gelu(g, dense(v, f"layer{n}.up"))
+        v = norm(g.Add(v, dense(up, f"layer{n}.down")), f"layer{n}.norm2")
     g.output(g.Identity(v, out="last_hidden_state"), F("batch", "sequence", width))
     return g.model()

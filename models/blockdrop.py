@@ -2,6 +2,7 @@
 
 form    "probs" (the policy's probabilities are an input), "policy" (the policy network is in the
         model: a trunk with one block per stage)
+        or one of models/words.py (with "probs")
 blocks  blocks per stage
 On the test's inputs blocks 1, 3, 5, … run: seven of fifteen.
 """
@@ -9,8 +10,10 @@ import numpy as np
 
 from .common import (F, Graph, conv_bn, conv_bn_reference, conv_bn_weights, f32, normal, relu,
                      sigmoid)
+from .words import FORMS as WAYS
 
 CASES = {"blockdrop": dict(form="probs"), "blockdrop_policy": dict(form="policy")}
+FORMS = {"blockdrop": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(batch=2, blocks=2, size=16, base=4)
 CLASSES = 10
 
@@ -47,7 +50,7 @@ def weights(blocks, base, form, seed, **_):
 def inputs(batch, blocks, size, form, seed, **_):
     r = np.random.default_rng(seed + 1)
     x = {"x": normal(r, batch, 3, size, size)}
-    if form == "probs":
+    if form != "policy":
         runs = np.arange(3 * blocks) % 2
         wanted, unwanted = r.uniform(0.2, 1, (batch, 3 * blocks)), r.uniform(0, 0.4, 3 * blocks)
         probs = np.where(runs, wanted, unwanted)
@@ -99,19 +102,18 @@ def shortcut(g, x, batch, cin, cout, stride, size):
 
 
 def block(g, w, name, x, stride):
-    y = g.Relu(conv_bn(g, w, f"{name}.a", x, 3, stride))
+    y = g.form.act(g, "Relu", conv_bn(g, w, f"{name}.a", x, 3, stride))
     return conv_bn(g, w, f"{name}.b", y, 3)
 
 
 def head(g, w, name, x, width):
-    x = g.Reshape(g.GlobalAveragePool(x), [-1, width])
-    return g.Gemm(x, w[f"{name}.weight"], w[f"{name}.bias"])
+    return g.form.linear(g, g.form.mean_image(g, x, -1, width), w[f"{name}.weight"], w[f"{name}.bias"])
 
 
 def export(batch=1, blocks=5, size=32, base=16, form="probs", seed=0):
-    g = Graph("blockdrop")
+    g = Graph("blockdrop", form=form)
     image = g.input("x", F(batch, 3, size, size))
-    if form == "probs":
+    if form != "policy":
         probs = g.input("probs", F(batch, 3 * blocks))
     w = g.weights(weights(blocks, base, form, seed))
     if form == "policy":
@@ -122,16 +124,15 @@ def export(batch=1, blocks=5, size=32, base=16, form="probs", seed=0):
             y = g.Relu(g.Add(r, block(g, w, f"policy.{name}", y, stride)))
         probs = g.Sigmoid(head(g, w, "policy.head", y, 4 * base))
 
-    x, s = g.Relu(conv_bn(g, w, "stem", image, 3)), size
+    x, s = g.form.act(g, "Relu", conv_bn(g, w, "stem", image, 3)), size
     for i, (name, cin, cout, stride) in enumerate(stages(base, blocks)):
         s //= stride
         m = g.Where(g.Less(g.Gather(probs, i, axis=1), 0.5), 0.0, 1.0)
         r = shortcut(g, x, batch, cin, cout, stride, s)
 
         def run(g, x=x, r=r, m=m, name=name, stride=stride):
-            y = g.Relu(g.Add(r, block(g, w, name, x, stride)))
-            m = g.Reshape(m, [batch, 1, 1, 1])
-            return [g.Add(g.Mul(y, m), g.Mul(r, g.Sub(1.0, m)))]
+            y = g.form.act(g, "Relu", g.Add(r, block(g, w, name, x, stride)))
+            return [g.form.blend(g, g.Reshape(m, [batch, 1, 1, 1]), y, r)]
 
         wanted = g.Greater(g.ReduceSum(m, keepdims=0), 0.0)
         x, = g.branch(wanted, run, lambda g, r=r: [r], name=f"block{i}")

@@ -60,7 +60,7 @@ class Rae(Cell):
     @staticmethod
     def inner(g, a, left, right):
         both = g.Concat(left[0], right[0], axis=1)
-        return [g.Tanh(g.Add(g.MatMul(both, a["W"]), a["b"]))]
+        return g.form.gates(g, [(both, a["W"]), a["b"]], act="Tanh")
 
     @staticmethod
     def reference(a, n, children):
@@ -98,7 +98,7 @@ class TreeFc(Cell):
     @staticmethod
     def inner(g, a, left, right):
         both = g.Concat(left[0], right[0], axis=1)
-        return [g.Relu(g.Add(g.MatMul(both, a["W"]), a["b"]))]
+        return g.form.gates(g, [(both, a["W"]), a["b"]], act="Relu")
 
     @staticmethod
     def reference(a, n, children):
@@ -129,21 +129,19 @@ class BinaryTreeLstm(Cell):
 
     @staticmethod
     def state(g, i, o, u, kept=None):
-        c = g.Mul(g.Sigmoid(i), g.Tanh(u))
+        c = g.Mul(g.form.act(g, "Sigmoid", i), g.Tanh(u))
         if kept:
             c = g.Add(c, kept)
-        return [g.Mul(g.Sigmoid(o), g.Tanh(c)), c]
+        return [g.Mul(g.form.act(g, "Sigmoid", o), g.Tanh(c)), c]
 
     @classmethod
     def leaf(cls, g, a, x):
-        gates = g.Add(g.MatMul(x, a["W"]), a["b_leaf"])
-        return cls.state(g, *g.Split(gates, axis=1, num_outputs=3, outputs=3))
+        return cls.state(g, *g.form.gates(g, [(x, a["W"]), a["b_leaf"]], 3))
 
     @classmethod
     def inner(cls, g, a, left, right):
-        gates = g.Add(g.MatMul(left[0], a["U_l"]), g.MatMul(right[0], a["U_r"]))
-        gates = g.Split(g.Add(gates, a["b"]), axis=1, num_outputs=5, outputs=5)
-        kept = [g.Mul(g.Sigmoid(f), c) for f, c in zip(gates[3:], (left[1], right[1]))]
+        gates = g.form.gates(g, [(left[0], a["U_l"]), (right[0], a["U_r"]), a["b"]], 5)
+        kept = [g.Mul(g.form.act(g, "Sigmoid", f), c) for f, c in zip(gates[3:], (left[1], right[1]))]
         return cls.state(g, *gates[:3], g.Add(*kept))
 
     @staticmethod
@@ -177,11 +175,10 @@ class SumCell(Cell):
         return cls.node(g, a, [g.Add(*both) for both in zip(*terms)], own)
 
     @staticmethod
-    def linear(g, a, own, W, h, U, b):
-        """x·W + h·U + b; one of the products may be missing."""
-        products = ([g.MatMul(h, a[U])] if h else []) + ([own[W]] if own else [])
-        y = g.Add(products[0], a[b])
-        return g.Add(y, products[1]) if len(products) > 1 else y
+    def gates(g, a, own, W, h, U, b, n=1, act=None):
+        """The n parts of x·W + h·U + b, after act; one of the products may be missing."""
+        terms = ([(h, a[U])] if h else []) + ([own[W]] if own else [])
+        return g.form.gates(g, [terms[0], a[b], *terms[1:]], n, act)
 
 
 class TreeLstm(SumCell):
@@ -205,13 +202,13 @@ class TreeLstm(SumCell):
     @classmethod
     def term(cls, g, a, child, own):
         h, c = child
-        return [h, g.Mul(g.Sigmoid(cls.linear(g, a, own, "W_f", h, "U_f", "b_f")), c)]
+        f, = cls.gates(g, a, own, "W_f", h, "U_f", "b_f", act="Sigmoid")
+        return [h, g.Mul(f, c)]
 
     @classmethod
     def node(cls, g, a, sums, own):
         h, kept = sums or (None, None)
-        gates = cls.linear(g, a, own, "W", h, "U", "b")
-        return BinaryTreeLstm.state(g, *g.Split(gates, axis=1, num_outputs=3, outputs=3), kept)
+        return BinaryTreeLstm.state(g, *cls.gates(g, a, own, "W", h, "U", "b", 3), kept)
 
     @staticmethod
     def reference(a, x, children):
@@ -248,9 +245,8 @@ class TreeGru(SumCell):
     @classmethod
     def node(cls, g, a, sums, own):
         h, = sums or (None,)
-        gates = g.Sigmoid(cls.linear(g, a, own, "W", h, "U", "b"))
-        r, z = g.Split(gates, axis=1, num_outputs=2, outputs=2)
-        new = g.Tanh(cls.linear(g, a, own, "W_h", g.Mul(r, h) if h else None, "U_h", "b_h"))
+        r, z = cls.gates(g, a, own, "W", h, "U", "b", 2, act="Sigmoid")
+        new, = cls.gates(g, a, own, "W_h", g.Mul(r, h) if h else None, "U_h", "b_h", act="Tanh")
         new = g.Mul(g.Sub(1.0, z), new)
         return [g.Add(g.Mul(z, h), new) if cls.keeps and h else new]
 

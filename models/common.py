@@ -2,6 +2,8 @@
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from .words import of_form
+
 OPSET = 21
 IR_VERSION = 10
 DOMAIN = "models"  # of local functions
@@ -36,15 +38,18 @@ class Graph:
     g.MatMul(a, b, axis=1) appends a node and returns its output; outputs=N asks for a list of N. An
     argument that is an array or a number becomes a constant (int: int64, float: float32). None is an
     optional input that is left out. Constants are initializers of the model, or nodes in a function.
+    form: in which words the model is written, see models/words.py.
     """
 
-    def __init__(self, name, outer=None):
+    def __init__(self, name, outer=None, form=None):
         self.name = name
         self.root = outer.root if outer else self
+        self.form = outer.form if outer else of_form(form)
         self.nodes, self.params, self.results = [], [], []
         if not outer:
             self.counter = 0
             self.initializers = []
+            self.arrays = {}  # the named constants
             self.functions = []
             self.constant_nodes = False
 
@@ -60,6 +65,8 @@ class Graph:
             value = i64(value)
         elif isinstance(value, float):
             value = f32(value)
+        if name:
+            self.root.arrays[name] = value
         name = name or self.fresh("const")
         t = numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)), name)
         if self.root.constant_nodes:
@@ -96,7 +103,18 @@ class Graph:
 
     def proto(self):
         return helper.make_graph(self.nodes, self.name, self.params, self.results,
-                                 self.initializers if self is self.root else [])
+                                 self.used_initializers() if self is self.root else [])
+
+    def used_initializers(self):
+        """A form may store weights in other ways than they were given."""
+        def names(nodes):
+            for n in nodes:
+                yield from n.input
+                for a in n.attribute:
+                    yield from names(a.g.node)
+                    yield from (v.name for v in a.g.output)
+        used = {*names(self.nodes), *(v.name for v in self.results)}
+        return [t for t in self.initializers if t.name in used]
 
     # ---- control flow ----
 
@@ -149,6 +167,7 @@ class Graph:
     def function(self, name, params, body):
         """Adds a local function: body(g, *params) returns the list of results."""
         g = Graph(name)
+        g.form = self.form
         g.constant_nodes = True
         results = body(g, *params)
         f = helper.make_function(
@@ -256,9 +275,8 @@ BN_PARTS = ("scale", "bias", "mean", "var")
 
 def conv_bn(g, w, name, x, k, stride=1):
     """Appends the convolution (padded by k/2) and its batch normalization."""
-    y = g.Conv(x, w[f"{name}.weight"], kernel_shape=[k, k], strides=[stride] * 2,
-               pads=[k // 2] * 4)
-    return g.BatchNormalization(y, *(w[f"{name}.{p}"] for p in BN_PARTS), epsilon=BN_EPSILON)
+    norm = [w[f"{name}.{p}"] for p in BN_PARTS]
+    return g.form.conv_bn(g, x, w[f"{name}.weight"], norm, k, stride, BN_EPSILON)
 
 
 def conv_bn_reference(w, name, x, stride=1):

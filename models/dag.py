@@ -10,6 +10,7 @@ graph    "grid": rows × columns nodes, edges to the right and down, the root is
 form     "recursive": predecessors in CSR form, a Loop over them with the call inside
          "fixed": an array for each of two predecessors, −1 where there is none, and a branch for each
          "levels": the same written without recursion, see models/levels.py
+         or one of models/words.py: "expert" and "naive" as "fixed", "exporter" as "recursive"
 batch    graphs, all in one numbering
 length   nodes of a random graph or of a diamond
 """
@@ -17,6 +18,7 @@ import numpy as np
 
 from . import levels
 from .common import F, Graph, I, narrow, normal, uniform, wide
+from .words import FORMS as WAYS
 from .trees import structures
 
 CASES = {
@@ -26,9 +28,11 @@ CASES = {
     "dagrnn_diamond": dict(graph="diamond", form="fixed"),
     "dagrnn_levels": dict(graph="grid", form="levels"),
 }
+LIKE = dict(zip(WAYS, ("fixed", "recursive", "fixed")))
+ARRAYS = {"recursive": ("child_begin", "child"), "fixed": ("first", "second"),
+          "levels": ("predecessors", "begin")}
+FORMS = {"dagrnn": {form: dict(graph="grid", form=form) for form in WAYS}}
 SMALL = dict(batch=2, rows=3, columns=4, length=10, hidden=8)
-FORMS = {"recursive": ("child_begin", "child"), "fixed": ("first", "second"),
-         "levels": ("predecessors", "begin")}
 MOST = {"grid": 2, "random": 3, "diamond": 2}  # predecessors of a node
 
 
@@ -62,6 +66,7 @@ def weights(hidden, seed, **_):
 def inputs(graph, rows, columns, batch, length, hidden, form, seed, **_):
     nodes = graphs(graph, rows, columns, batch, length, seed)
     x, children = normal(np.random.default_rng(seed + 2), len(nodes), hidden), nodes.children()
+    form = LIKE.get(form, form)
     if form == "recursive":
         return {"x": x, **nodes.csr()}
     if form == "fixed":
@@ -88,16 +93,17 @@ def reference(x, w, graph, rows, columns, batch, length, hidden, seed, **_):
 
 def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", form="recursive",
            seed=0):
-    if form not in FORMS:
-        raise ValueError(f"no form {form}; there are {', '.join(FORMS)}")
-    g = Graph("dagrnn")
+    g = Graph("dagrnn", form=form)
+    form = LIKE.get(form, form)
+    if form not in ARRAYS:
+        raise ValueError(f"no form {form}; there are {', '.join((*ARRAYS, *LIKE))}")
     one_root = batch == 1 and graph != "random"
     row, values = F(1, hidden), weights(hidden, seed)
     if form == "levels":
         return export_levels(g, graph, hidden, one_root, values)
     types = {"child_begin": I("nodes_and_one"), "child": I("edges")}
     names = [g.input("x", F("nodes", hidden))]
-    names += [g.input(k, types.get(k, I("nodes"))) for k in FORMS[form]]
+    names += [g.input(k, types.get(k, I("nodes"))) for k in ARRAYS[form]]
     roots = g.input("roots", I(1 if one_root else "roots"))
     names += g.weights(values)
 
@@ -119,9 +125,9 @@ def export(batch=1, length=100, rows=10, columns=10, hidden=256, graph="grid", f
 
     def body(g, v, *rest):
         a = dict(zip(names, rest))
-        own = g.MatMul(g.Gather(a["x"], g.Unsqueeze(v, [0]), axis=0), a["U"])
+        own = g.Gather(a["x"], g.Unsqueeze(v, [0]), axis=0)
         others = total(g, v, a, lambda g, u: g.invoke("dagrnn", u, *rest))
-        return [g.Tanh(g.Add(g.Add(own, g.MatMul(others, a["W"])), a["b"]))]
+        return g.form.gates(g, [(own, a["U"]), (others, a["W"]), a["b"]], act="Tanh")
 
     g.function("dagrnn", ["v", *names], body)
 

@@ -2,14 +2,17 @@
 
 The result is that of the first exit whose largest softmax is over 0.9 for every image, else of the
 last exit.
+form    in whose words, see models/words.py
 leaves  the exit (0 to 3) where the test's inputs leave; the weights make it confident
 """
 import numpy as np
 
 from .common import (F, Graph, I, conv_bn, conv_bn_reference, conv_bn_weights, i64, f32, normal,
                      relu, softmax)
+from .words import FORMS as WAYS
 
 CASES = {f"earlyexit_{n}": dict(leaves=n) for n in range(4)}
+FORMS = {"earlyexit": {form: dict(leaves=1, form=form) for form in WAYS}}
 SMALL = dict(batch=2, size=16, base=4)
 CLASSES, SURE = 10, 0.9
 
@@ -45,17 +48,17 @@ def reference(x, w, base, **_):
             return [f32(p), i64(n)]
 
 
-def export(batch=1, size=32, base=32, leaves=2, seed=0):
-    g = Graph("earlyexit")
+def export(batch=1, size=32, base=32, leaves=2, form="plain", seed=0):
+    g = Graph("earlyexit", form=form)
     image = g.input("x", F(batch, 3, size, size))
     w = g.weights(weights(base, leaves, seed))
 
     def stage(g, n, x):
         """Stage n, and the later ones if its exit is not confident; returns probabilities and exit."""
-        x = g.Relu(conv_bn(g, w, f"stage{n}.a", x, 3, 2 if n else 1))
-        x = g.Relu(conv_bn(g, w, f"stage{n}.b", x, 3))
-        y = g.Reshape(g.GlobalAveragePool(x), [batch, widths(base)[n]])
-        p = g.Softmax(g.Gemm(y, w[f"exit{n}.weight"], w[f"exit{n}.bias"]), axis=1)
+        x = g.form.act(g, "Relu", conv_bn(g, w, f"stage{n}.a", x, 3, 2 if n else 1))
+        x = g.form.act(g, "Relu", conv_bn(g, w, f"stage{n}.b", x, 3))
+        y = g.form.mean_image(g, x, batch, widths(base)[n])
+        p = g.form.softmax(g, g.form.linear(g, y, w[f"exit{n}.weight"], w[f"exit{n}.bias"]))
         if n == 3:
             return [p, g.Identity(g.const(n))]
         least = g.ReduceMin(g.ReduceMax(p, [1], keepdims=0), keepdims=0)

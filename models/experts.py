@@ -2,17 +2,21 @@
 
 form    "branch" (an If for each expert, which skips it if no token chose it), "gather" (a Loop
         over the choices, which gathers the weights of the chosen experts), "dispatch" (a Loop over
-        the experts, which gathers their tokens)
+        the experts, which gathers their tokens), or one of models/words.py: the expert as "gather", the exporter as "dispatch",
+        the beginner as "branch"
 """
 import numpy as np
 
 from .common import F, Graph, narrow, normal, relu, softmax, wide
+from .words import FORMS as WAYS
 
+LIKE = dict(zip(WAYS, ("gather", "dispatch", "branch")))
 CASES = {
     "experts": dict(form="branch"),
     "experts_gather": dict(form="gather"),
     "experts_dispatch": dict(form="dispatch"),
 }
+FORMS = {"experts": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(batch=3, width=16, hidden=24)
 EXPERTS, CHOSEN = 8, 2
 PARTS = ("W_up", "b_up", "W_down", "b_down")
@@ -46,7 +50,8 @@ def reference(x, w, **_):
 
 
 def export(batch=1, width=256, hidden=1024, form="branch", seed=0):
-    g = Graph("experts")
+    g = Graph("experts", form=form)
+    form = LIKE.get(form, form)
     rows = F(batch, width)
     x = g.input("x", rows)
     w = weights(width, hidden, seed)
@@ -56,10 +61,10 @@ def export(batch=1, width=256, hidden=1024, form="branch", seed=0):
     w = g.weights(w)
     zero = g.const(np.zeros((batch, width), np.float32), "zero")
     best, which = g.TopK(g.MatMul(x, w["router"]), [CHOSEN], axis=1, outputs=2)
-    share = g.Softmax(best, axis=1)
+    share = g.form.softmax(g, best)
 
     def mlp(g, x, up, b_up, down, b_down):
-        return g.Add(g.MatMul(g.Relu(g.Add(g.MatMul(x, up), b_up)), down), b_down)
+        return g.Add(g.MatMul(g.form.act(g, "Relu", g.Add(g.MatMul(x, up), b_up)), down), b_down)
 
     if form == "gather":
         def choice(g, n, y):

@@ -5,6 +5,7 @@ form    the cell: "split" (a MatMul each for x and h, Split), "four" (two MatMul
         LSTM operator)
 order   "layers" (a Loop over layers around a Loop over time), "steps" (time around layers), "chain"
         (one Loop per layer, one after the other)
+The three forms of models/words.py: "expert" is "operator"; the others have a loop per layer.
 """
 import numpy as np
 
@@ -22,6 +23,8 @@ CASES = {
     "lstm_chain_scan": dict(form="scan", order="chain"),
     "lstm_operator": dict(form="operator", order="chain"),
 }
+FORMS = {"lstm": dict(expert=dict(form="operator", order="chain"), exporter=dict(form="exporter", order="chain"),
+                      naive=dict(form="naive", order="chain"))}
 SMALL = dict(batch=2, length=5, hidden=16, layers=3)
 
 
@@ -89,7 +92,7 @@ def cell(g, form, w, x, c, h):
 
 
 def export(batch=1, length=64, hidden=256, layers=10, form="split", order="layers", seed=0):
-    g = Graph("lstm")
+    g = Graph("lstm", form=form)
     state, sequence = F(batch, hidden), F(length, batch, hidden)
     x = g.input("x", sequence)
     w = weights(hidden, layers, seed)
@@ -117,6 +120,10 @@ def export(batch=1, length=64, hidden=256, layers=10, form="split", order="layer
             last = operator(g, w, n, x, hidden)
             x = g.Squeeze(last[0], [1])
         last = g.Squeeze(last[1], [0], out="h")
+    elif form in ("exporter", "naive"):
+        for n in range(layers):
+            x, last = in_words(g, w, n, x, batch, hidden)
+        last = g.Identity(last, out="h")
     elif order == "chain":
         for n in range(layers):
             per = {f"layer{n}.{k}": v[n] for k, v in stored(w, form).items()}
@@ -150,6 +157,19 @@ def export(batch=1, length=64, hidden=256, layers=10, form="split", order="layer
         raise ValueError(f"unknown order {order}")
     g.output(last, state)
     return g.model()
+
+
+def in_words(g, w, n, x, batch, hidden):
+    """Layer n in the words of the form; returns all h and the last h."""
+    per = g.weights({f"layer{n}.{k}": v[n] for k, v in stored(w, "packed").items()})
+    w_ih, w_hh, b_ih, b_hh = (per[f"layer{n}.{k}"] for k in ("W_ih", "W_hh", "b_ih", "b_hh"))
+    zero, state = g.form.zeros(g, x, 1, (batch, hidden)), F(batch, hidden)
+
+    def step(g, c, h, x_t):
+        c, h = g.form.lstm(g, g.form.gates(g, [(x_t, w_ih), b_ih, (h, w_hh), b_hh], 4), c)
+        return [c, h], [h]
+    _, last, every = g.form.over(g, {"c": (zero, state), "h": (zero, state)}, {"x_t": (x, state)}, [state], step)
+    return every, last
 
 
 def operator(g, w, n, x, hidden):

@@ -5,11 +5,12 @@
 where Δ, B, C are projections of x.
 form    "scan" (projections of the whole sequence before a Scan), "inside" (projections in the
         Scan's body), "loop" (like scan, but a Loop), "hoisted" (all that does not depend on h before
-        the Scan, for all steps)
+        the Scan, for all steps), or one of models/words.py; there the beginner has all in the loop
 """
 import numpy as np
 
 from .common import F, Graph, f32, narrow, normal, softplus, uniform, wide
+from .words import FORMS as WAYS
 
 CASES = {
     "mamba": dict(form="scan"),
@@ -17,6 +18,7 @@ CASES = {
     "mamba_loop": dict(form="loop"),
     "mamba_hoisted": dict(form="hoisted"),
 }
+FORMS = {"mamba": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(batch=2, length=6, width=16, state=4, rank=3)
 
 
@@ -50,7 +52,7 @@ def reference(x, w, state, rank, **_):
 
 
 def export(batch=1, length=1000, width=256, state=16, rank=16, form="scan", seed=0):
-    g = Graph("mamba")
+    g = Graph("mamba", form=form)
     h_type, x_type = F(batch, width, state), F(batch, width)
     n_type = F(batch, state)
     x = g.input("x", F(length, batch, width))
@@ -60,7 +62,7 @@ def export(batch=1, length=1000, width=256, state=16, rank=16, form="scan", seed
 
     def project(g, x):
         dt, b, c = g.Split(g.MatMul(x, w["W_x"]), parts, axis=-1, outputs=3)
-        return g.Softplus(g.Add(g.MatMul(dt, w["W_dt"]), w["b_dt"])), b, c
+        return g.form.act(g, "Softplus", g.Add(g.MatMul(dt, w["W_dt"]), w["b_dt"])), b, c
 
     def advance(g, h, x, dt, b, c):
         decay = g.Exp(g.Mul(g.Unsqueeze(dt, [2]), w["A"]))
@@ -69,7 +71,17 @@ def export(batch=1, length=1000, width=256, state=16, rank=16, form="scan", seed
         y = g.ReduceSum(g.Mul(h, g.Unsqueeze(c, [1])), [2], keepdims=0)
         return h, g.Add(y, g.Mul(w["D"], x))
 
-    if form == "inside":
+    if form in WAYS:
+        inside = form == "naive"
+        xs = {"x_t": (x, x_type)}
+        if not inside:
+            xs.update(zip(("dt_t", "b_t", "c_t"), zip(project(g, x), (x_type, n_type, n_type))))
+
+        def step(g, h, x_t, *now):
+            h, y = advance(g, h, x_t, *(project(g, x_t) if inside else now))
+            return [h], [y]
+        h, y = g.form.over(g, {"h": (g.form.zeros(g, x, 1, (batch, width, state)), h_type)}, xs, [x_type], step)
+    elif form == "inside":
         def step(g, h, x_t):
             h, y = advance(g, h, x_t, *project(g, x_t))
             return [h], [y]

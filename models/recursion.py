@@ -10,13 +10,15 @@ tree      the kind of tree, see trees.make
 words     "leaves", or "all": inner nodes also have a word (cells of sums)
 children  "two", or "any": the trees of dependencies of the words, in CSR form; each node has a word, and a
           Loop over its children has the call inside (cells of sums)
-form      "recursive", or "levels": the same written without recursion, see models/levels.py
+form      "recursive", or "levels": the same written without recursion, see models/levels.py;
+          or one of models/words.py, recursive
 """
 import numpy as np
 
 from . import levels, trees
 from .cells import CELLS, SumCell, word_of
 from .common import B, F, Graph, I, narrow, normal, wide
+from .words import FORMS as WAYS
 
 CASES = {
     "rae": dict(cell="rae", hidden=512, length=127),
@@ -32,6 +34,8 @@ CASES = {
     "rae_levels": dict(cell="rae", hidden=512, length=127, form="levels"),
     "treelstm_levels": dict(cell="treelstm", form="levels"),
 }
+FORMS = {name: {form: dict(CASES[name], form=form) for form in WAYS}
+         for name in ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treelstm_binary", "treegru", "mvrnn")}
 SMALL = dict(batch=2, length=15, hidden=8, vocabulary=20)
 STRUCTURE = ("left", "right", "is_leaf")
 
@@ -41,7 +45,7 @@ def check(cell, words, children, form, **_):
     sums = issubclass(CELLS[cell], SumCell)
     if words == "all" and not sums:
         raise ValueError(f"inner nodes of {cell} have no words")
-    if children == "any" and not (sums and words == "all" and form == "recursive"):
+    if children == "any" and not (sums and words == "all" and form != "levels"):
         raise ValueError("any number of children is for recursive cells of sums with words at all nodes")
     if form == "levels" and cell == "mvrnn":
         raise ValueError("mvrnn computes one node at a time")
@@ -77,7 +81,7 @@ def inputs(**options):
     arrays = CELLS[options["cell"]].arrays
     if options["children"] == "any":
         return {k: a[k] for k in (*arrays, "child_begin", "child", "roots")}
-    if options["form"] == "recursive":
+    if options["form"] != "levels":
         return {k: a[k] for k in (*arrays, *STRUCTURE, "roots")}
     order, place, leaves, begin = levels.number(structure(a))
     own = order if options["words"] == "all" else order[:leaves]
@@ -113,11 +117,10 @@ def export(batch=1, length=37, hidden=256, cell="treelstm", tree="random", words
     check(cell, words, children, form)
     values = weights(cell, hidden, vocabulary, tree, batch, length, children, seed)
     write = export_levels if form == "levels" else export_recursive
-    return write(CELLS[cell], cell, values, batch, hidden, words, children)
+    return write(Graph(cell, form=form), CELLS[cell], cell, values, batch, hidden, words, children)
 
 
-def export_recursive(kind, name, values, batch, hidden, words, children):
-    g = Graph(name)
+def export_recursive(g, kind, name, values, batch, hidden, words, children):
     types = {"inp": F("nodes", hidden), "is_leaf": B("nodes"), "child_begin": I("nodes_and_one"), "child": I("edges")}
     structure = ("child_begin", "child") if children == "any" else STRUCTURE
     names = [g.input(k, types.get(k, I("nodes"))) for k in (*kind.arrays, *structure)]
@@ -169,8 +172,7 @@ def export_recursive(kind, name, values, batch, hidden, words, children):
     return g.model()
 
 
-def export_levels(kind, name, values, batch, hidden, words, children):
-    g = Graph(f"{name}_levels")
+def export_levels(g, kind, name, values, batch, hidden, words, children):
     own = "nodes" if words == "all" else "leaves"
     types = {"inp": F("leaves", hidden), "word": I(own)}
     a = {k: g.input(k, types.get(k, I("inner"))) for k in (*kind.arrays, *STRUCTURE[:2])}

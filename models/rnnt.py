@@ -4,12 +4,15 @@ joint = tanh(W_e·frame + W_p·prediction + b), label = argmax(W_o·joint + b_o)
 blank (0) goes through an embedding and an LSTM cell, which are the prediction network. A batch emits
 its labels in the same steps; a sequence that has emitted blank waits for the others.
 length  the number of frames
+form    in whose words, see models/words.py; the expert multiplies all frames before the loop
 """
 import numpy as np
 
 from .common import B, F, Graph, I, i64, lstm_cell, normal, uniform, wide
+from .words import FORMS as WAYS
 
 CASES = {"rnnt": {}}
+FORMS = {"rnnt": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(batch=2, length=6, encoder=12, hidden=16, vocabulary=30)
 MOST = 10  # labels a frame
 
@@ -61,24 +64,26 @@ def reference(x, w, **_):
     return [out, count]
 
 
-def export(batch=1, length=100, encoder=256, hidden=320, vocabulary=512, seed=0):
-    g = Graph("rnnt")
+def export(batch=1, length=100, encoder=256, hidden=320, vocabulary=512, form="plain", seed=0):
+    g = Graph("rnnt", form=form)
     frames = g.input("frames", F(length, batch, encoder))
     w = g.weights(weights(encoder, hidden, vocabulary, seed))
     room = length * MOST + 1
     state, labels, flags = F(batch, hidden), I(batch), B(batch)
-    zero = g.const(np.zeros((batch, hidden), np.float32), "zero")
+    zero = g.form.zeros(g, frames, 1, (batch, hidden))
+    projected = g.MatMul(frames, w["W_e"]) if form == "expert" else None
     none = g.const(np.zeros((batch, room), np.int64), "none")
     zeros = g.const(i64(np.zeros(batch)), "zeros")
     everyone = g.const(np.ones(batch, bool), "everyone")
     rows = g.const(i64(np.arange(batch)), "rows")
 
     def frame_step(g, t, h, c, out, count):
-        frame = g.Gather(frames, t, axis=0)
+        frame = g.Gather(projected or frames, t, axis=0)
 
         def emit(g, n, active, h, c, out, count):
-            joint = g.Add(g.Add(g.MatMul(frame, w["W_e"]), g.MatMul(h, w["W_p"])), w["b_j"])
-            scores = g.Add(g.MatMul(g.Tanh(joint), w["W_o"]), w["b_o"])
+            terms = [frame if projected else (frame, w["W_e"]), (h, w["W_p"]), w["b_j"]]
+            joint, = g.form.gates(g, terms, act="Tanh")
+            scores, = g.form.gates(g, [(joint, w["W_o"]), w["b_o"]])
             label = g.ArgMax(scores, axis=1, keepdims=0)
             active = g.And(active, g.Not(g.Equal(label, 0)))
             out_at = g.Concat(g.Unsqueeze(rows, [1]), g.Unsqueeze(count, [1]), axis=1)
@@ -88,11 +93,9 @@ def export(batch=1, length=100, encoder=256, hidden=320, vocabulary=512, seed=0)
             more = g.And(any_, g.Less(g.Add(n, 1), MOST))
 
             def predict(g):
-                x = g.Gather(w["embedding"], label, axis=0)
-                a = g.Add(g.Add(g.MatMul(x, w["W_ih"]), g.MatMul(h, w["W_hh"])), w["b"])
-                a_i, a_f, a_g, a_o = g.Split(a, axis=1, num_outputs=4, outputs=4)
-                c_new = g.Add(g.Mul(g.Sigmoid(a_f), c), g.Mul(g.Sigmoid(a_i), g.Tanh(a_g)))
-                h_new = g.Mul(g.Sigmoid(a_o), g.Tanh(c_new))
+                x = g.form.rows(g, w["embedding"], label)
+                gates = g.form.gates(g, [(x, w["W_ih"]), (h, w["W_hh"]), w["b"]], 4)
+                c_new, h_new = g.form.lstm(g, gates, c)
                 who = g.Unsqueeze(active, [1])
                 return [g.Where(who, h_new, h), g.Where(who, c_new, c)]
 

@@ -2,17 +2,22 @@
 
 form    "buffer" (tokens are scattered into a loop-carried buffer), "scan" (tokens are a scan output,
         so the result's length is the number of steps), "gemm" (like buffer, but Gemm with transB)
+        or one of models/words.py: "expert" (scan output), "exporter" (a sequence of tokens), "naive" (Where by position into a
+        buffer, the embedding by a product with rows that have one 1)
 length  the mean number of tokens of a sentence; the input std has 1e6 at the tokens to choose
 """
 import numpy as np
+from onnx import helper
 
 from .common import F, Graph, I, i64, lstm_cell, normal, uniform, wide
+from .words import FORMS as WAYS
 
 CASES = {
     "seq2seq": dict(form="buffer"),
     "seq2seq_scan": dict(form="scan"),
     "seq2seq_gemm": dict(form="gemm"),
 }
+FORMS = {"seq2seq": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(batch=2, length=4, hidden=16, vocabulary=40, limit=8)
 
 
@@ -52,12 +57,12 @@ def reference(x, w, limit, form, **_):
         tok = np.argmax(h @ w["W_out"].T + w["b_out"] + std[n], 1)
         out[n] = tok
         n += 1
-    return [out[:n] if form == "scan" else out]
+    return [out[:n] if form in ("scan", "expert", "exporter") else out]
 
 
 def export(batch=1, length=10, hidden=256, vocabulary=3797, limit=50, form="buffer", seed=0):
     del length  # of the inputs only
-    g = Graph("seq2seq")
+    g = Graph("seq2seq", form=form)
     state = F(batch, hidden)
     std = g.input("std", F(limit, batch, vocabulary))
     h, c = g.input("h", state), g.input("c", state)
@@ -72,6 +77,21 @@ def export(batch=1, length=10, hidden=256, vocabulary=3797, limit=50, form="buff
         if form == "gemm":
             return g.Gemm(x, w[matrix], w[bias], transB=1)
         return g.Add(g.MatMul(x, w[matrix]), w[bias])
+
+    def step_in_words(g, i, tok, h, c, *out):
+        x = g.form.rows(g, w["embedding"], tok)
+        gates = g.form.gates(g, [(x, w["W_ih"]), w["b_ih"], (h, w["W_hh"]), w["b_hh"]], 4)
+        c, h = g.form.lstm(g, gates, c)
+        scores = g.Add(g.form.linear(g, h, w["W_out"], w["b_out"]), g.Gather(std, i, axis=0))
+        tok = g.ArgMax(scores, axis=1, keepdims=0)
+        more = g.And(g.Greater(g.ReduceMax(tok, keepdims=0), 0), g.Less(g.Add(i, 1), limit))
+        if form == "expert":
+            return [tok, h, c], [g.Identity(tok)], more
+        if form == "exporter":
+            return [tok, h, c, g.SequenceInsert(out[0], tok)], [], more
+        here = g.Unsqueeze(g.Equal(g.Range(0, limit, 1), i), [1])
+        out = g.Where(here, g.Expand(g.Unsqueeze(tok, [0]), g.Shape(out[0])), out[0])
+        return [tok, h, c, out], [], more
 
     def step(g, i, tok, h, c, *out):
         x = g.Gather(w["embedding"], tok, axis=0)
@@ -89,8 +109,14 @@ def export(batch=1, length=10, hidden=256, vocabulary=3797, limit=50, form="buff
         return [tok, h, c, out], [], more
 
     carried = {"tok": (first, I(batch)), "h": (h, state), "c": (c, state)}
-    if form != "scan":
+    if form == "exporter":
+        carried["out"] = (g.SequenceEmpty(dtype=7), helper.make_sequence_type_proto(I(batch)))
+    elif form not in ("scan", "expert"):
         carried["out"] = (buffer, I(limit, batch))
-    r = g.loop(None, carried, step, cond=g.const(True, "go"), name="tokens")
-    g.output(g.Identity(r[3], out="tokens"), I(None if form == "scan" else limit, batch))
+    r = g.loop(None, carried, step_in_words if form in WAYS else step, cond=g.const(True, "go"), name="tokens")
+    if form == "exporter":
+        tokens = g.ConcatFromSequence(r[3], axis=0, new_axis=1, out="tokens")
+    else:
+        tokens = g.Identity(r[3], out="tokens")
+    g.output(tokens, I(None if form in ("scan", "expert", "exporter") else limit, batch))
     return g.model()

@@ -5,13 +5,16 @@ convolution to 1) decides whether the next block runs. The gates' biases make 23
 the published size; the gates still read the features.
 blocks  blocks per stage
 width   inner channels of the first stage, a quarter of its output channels
+form    in whose words, see models/words.py
 """
 import numpy as np
 
 from .common import (F, Graph, conv_bn, conv_bn_reference, conv_bn_weights, f32, lstm_cell, normal,
                      relu, sigmoid, windows)
+from .words import FORMS as WAYS
 
 CASES = {"skipnet": {}}
+FORMS = {"skipnet": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(batch=2, blocks=(1, 2, 3, 1), size=32, width=4, classes=10)
 GATE = 10
 
@@ -84,13 +87,13 @@ def reference(x, w, blocks, width, **_):
     return [f32(logits), f32(h), f32(c)]
 
 
-def export(batch=1, blocks=(3, 4, 23, 3), size=224, width=64, classes=1000, seed=0):
-    g = Graph("skipnet")
+def export(batch=1, blocks=(3, 4, 23, 3), size=224, width=64, classes=1000, form="plain", seed=0):
+    g = Graph("skipnet", form=form)
     image = g.input("x", F(batch, 3, size, size))
     w = g.weights(weights(blocks, width, classes, seed))
-    x = g.Relu(conv_bn(g, w, "stem", image, 7, 2))
+    x = g.form.act(g, "Relu", conv_bn(g, w, "stem", image, 7, 2))
     x = g.MaxPool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
-    h = c = g.const(np.zeros((batch, GATE), np.float32), "zero")
+    h = c = g.form.zeros(g, image, 0, (batch, GATE))
     m = None
     for i, (name, _, _, _, stride) in enumerate(layers(width, blocks)):
         prev = x
@@ -98,12 +101,12 @@ def export(batch=1, blocks=(3, 4, 23, 3), size=224, width=64, classes=1000, seed
             prev = conv_bn(g, w, f"{name}.down", x, 1, stride)
 
         def run(g, x=x, prev=prev, m=m, name=name, stride=stride):
-            y = g.Relu(conv_bn(g, w, f"{name}.a", x, 1))
-            y = g.Relu(conv_bn(g, w, f"{name}.b", y, 3, stride))
-            y = g.Relu(g.Add(conv_bn(g, w, f"{name}.c", y, 1), prev))
+            y = g.form.act(g, "Relu", conv_bn(g, w, f"{name}.a", x, 1))
+            y = g.form.act(g, "Relu", conv_bn(g, w, f"{name}.b", y, 3, stride))
+            y = g.form.act(g, "Relu", g.Add(conv_bn(g, w, f"{name}.c", y, 1), prev))
             if m is None:
                 return [y]
-            return [g.Add(g.Mul(y, m), g.Mul(g.Sub(1.0, m), prev))]
+            return [g.form.blend(g, m, y, prev)]
 
         if m is None:
             x, = run(g)
@@ -113,15 +116,13 @@ def export(batch=1, blocks=(3, 4, 23, 3), size=224, width=64, classes=1000, seed
 
         f = g.Conv(g.GlobalAveragePool(x), w[f"{name}.gate.weight"], w[f"{name}.gate.bias"])
         f = g.Reshape(f, [batch, GATE])
-        a = g.Add(g.Add(g.MatMul(f, w["gate.W_ih"]), g.MatMul(h, w["gate.W_hh"])), w["gate.bias"])
-        a_i, a_f, a_g, a_o = g.Split(a, axis=1, num_outputs=4, outputs=4)
-        c = g.Add(g.Mul(g.Sigmoid(a_f), c), g.Mul(g.Sigmoid(a_i), g.Tanh(a_g)))
-        h = g.Mul(g.Sigmoid(a_o), g.Tanh(c))
+        terms = [(f, w["gate.W_ih"]), (h, w["gate.W_hh"]), w["gate.bias"]]
+        c, h = g.form.lstm(g, g.form.gates(g, terms, 4), c)
         p = g.Conv(g.Reshape(h, [batch, GATE, 1, 1]), w["gate.out.weight"], w["gate.out.bias"])
         m = g.Cast(g.Greater(g.Sigmoid(p), 0.5), to=1)
     last = 4 * width << (len(blocks) - 1)
-    x = g.Reshape(g.GlobalAveragePool(x), [batch, last])
-    g.output(g.Gemm(x, w["head.weight"], w["head.bias"], out="logits"), F(batch, classes))
+    x = g.form.linear(g, g.form.mean_image(g, x, batch, last), w["head.weight"], w["head.bias"])
+    g.output(g.Identity(x, out="logits"), F(batch, classes))
     g.output(g.Identity(h, out="h"), F(batch, GATE))
     g.output(g.Identity(c, out="c"), F(batch, GATE))
     return g.model()

@@ -11,16 +11,19 @@
 with nested Ifs by the kind of the node; h_k and s_k are the states of its children child[n, k].
 program  False: trees of expressions. True: statements, which call expressions, which call statements
 shared   equal trees are one node, so that there are fewer (a DAG)
+form     in whose words, see models/words.py
 length   nodes of a tree, shared ones counted as often as they occur; of a program at least 2
 """
 import numpy as np
 
 from .common import F, Graph, I, narrow, normal, sigmoid, uniform, wide
+from .words import FORMS as WAYS
 from .trees import structures
 
 LEAF, UNARY, BINARY, CONDITIONAL, LAMBDA, ASSIGNMENT, SEQUENCE, BRANCH = range(8)
 OPERATORS = 8
 CASES = {"syntax": dict(), "syntax_program": dict(program=True)}
+FORMS = {name: {form: dict(CASES[name], form=form) for form in WAYS} for name in CASES}
 SMALL = dict(batch=2, length=15, hidden=8, vocabulary=5)
 
 
@@ -126,17 +129,14 @@ def by_kind(g, kind, arms):
     return g.branch(g.Equal(kind, k), lambda g: [arm(g)], lambda g: [by_kind(g, kind, dict(others))], name="kind")[0]
 
 
-def export(batch=1, length=63, hidden=256, program=False, shared=False, vocabulary=1000, seed=0):
-    g = Graph("syntax")
+def export(batch=1, length=63, hidden=256, program=False, shared=False, vocabulary=1000, form="plain", seed=0):
+    g = Graph("syntax", form=form)
     names = [g.input("kind", I("nodes")), g.input("symbol", I("nodes")), g.input("child", I("nodes", 3))]
     roots = g.input("roots", I(batch))
     names += g.weights(weights(hidden, program, vocabulary, seed))
 
     def affine(g, bias, *products):
-        y = g.MatMul(*products[0])
-        for p in products[1:]:
-            y = g.Add(y, g.MatMul(*p))
-        return g.Tanh(g.Add(y, bias))
+        return g.form.gates(g, [*products, bias], act="Tanh")[0]
 
     def expression(g, n, *rest):
         a = dict(zip(names, rest))
@@ -149,7 +149,7 @@ def export(batch=1, length=63, hidden=256, program=False, shared=False, vocabula
 
         def conditional(g):
             test, yes, no = (of(g, k) for k in range(3))
-            p = g.Sigmoid(g.MatMul(test, a["P"]))
+            p, = g.form.gates(g, [(test, a["P"])], act="Sigmoid")
             mixed = g.Add(g.Mul(p, yes), g.Mul(g.Sub(1.0, p), no))
             return affine(g, a["b_c"], (mixed, a["C"]))
 

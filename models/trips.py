@@ -1,13 +1,16 @@
 """A loop of many iterations that do almost nothing, to measure the cost of an iteration.
 
     x = |x·a + b| − c, four elementwise operators on a few floats
-form    "plain", "if" (the last two operators are in the arms of an If that depends on the data)
+form    "plain", "if" (the last two operators are in the arms of an If that depends on the data), or one of models/words.py:
+        as "plain", the absolute value written in other ways
 """
 import numpy as np
 
 from .common import F, Graph, f32, narrow, normal
+from .words import FORMS as WAYS
 
 CASES = {"trips": dict(form="plain"), "trips_if": dict(form="if")}
+FORMS = {"trips": {form: dict(form=form) for form in WAYS}}
 SMALL = dict(length=20)
 
 
@@ -35,15 +38,20 @@ def reference(x, w, length, form, **_):
 
 
 def export(length=10000, width=4, form="plain", seed=0):
-    g = Graph("trips")
+    g = Graph("trips", form=form)
     type_ = F(width)
     x = g.input("x", type_)
     w = g.weights(weights(width, seed))
     first = g.const(0, "first")
 
     def step(g, _, x):
+        if form == "naive":
+            x = g.Add(g.Mul(x, g.Expand(w["a"], g.Shape(x))), g.Expand(w["b"], g.Shape(x)))
+            return [g.Sub(g.Where(g.Less(x, 0.0), g.Neg(x), x), w["c"])], []
         x = g.Add(g.Mul(x, w["a"]), w["b"])
-        if form == "plain":
+        if form == "exporter":
+            return [g.Sub(g.Cast(g.Abs(g.Cast(x, to=1)), to=1), w["c"])], []
+        if form != "if":
             return [g.Sub(g.Abs(x), w["c"])], []
         positive = g.Greater(g.Gather(x, first, axis=0), 0.0)
         return g.branch(positive, lambda g: [g.Sub(w["c"], g.Abs(x))],

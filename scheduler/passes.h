@@ -37,6 +37,9 @@ void pass_codes(Program *p);
 /* Requires single-tensor OPs. Rounds float32 factors to Schedule.weights, where that pays. */
 void pass_narrow(Program *p);
 
+/* Requires single-tensor OPs. Products of one-hot rows with constants become loads of the rows. */
+void pass_pick(Program *p);
+
 /* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
  * loads of a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);
@@ -120,6 +123,8 @@ void pass_schedule(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.strip, rows and follows (scheduler/plan/strips.h). */
 void pass_strips(Program *p);
+/* Requires kernels. Takes strips from groups whose kernels, or neighbours, have none. */
+void pass_settle_strips(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);

@@ -450,6 +450,15 @@ check 'no page of what is no model' no test -e junk.html
 expect 2 'braid: option --html needs a value*' "$braid" explain add.onnx --html
 expect 2 'braid: --profile needs --html*' "$braid" explain add.onnx --profile p.json
 expect 2 'braid: --html and --dump-after exclude each other*' "$braid" explain add.onnx --html add.html --dump-after fuse
+expect 0 '' "$braid" explain add.onnx --units 4,16
+check 'a row for each number of units' [ "$(awk 'NR > 1 { printf "%s ", $1 }' out)" = '1 4 16 ' ]
+expect 0 '' "$braid" explain add.onnx --units 2 --json
+check 'units as JSON' python3 -c 'import json, sys
+units = json.load(sys.stdin)["units"]
+assert [u["units"] for u in units] == [1, 2] and units[0]["speedup"] == 1 and units[1]["busiest_ns"] >= units[1]["mean_ns"] > 0' <out
+expect 2 "braid: --units takes up to 15 numbers from 1 to 1024, as in 4,8,16, not '4,x'*" "$braid" explain add.onnx --units 4,x
+expect 2 'braid: --units needs a target that is scheduled, not interp*' "$braid" explain add.onnx --units 4 --target interp
+expect 2 'braid: --units and --html or --dump-after exclude each other*' "$braid" explain add.onnx --units 4 --html add.html
 profile=("$braid" explain add.onnx --html timed.html --profile p.json)
 expect 1 'braid: p.json: No such file or directory' "${profile[@]}"
 echo '{"parts": [' >p.json

@@ -356,6 +356,27 @@ def check_shapes():
     check("--shapes: times, shapes, first, least and most", len(lines) == 1 and lines[0][-5:] == ["5", "5", "[3,4]", "[3,4]", "[7,4]"], out)
 
 
+def check_counted():
+    """The counted path of emulated GPUs: its parts make it up, and a longer loop has a longer one by whole steps."""
+    rng = np.random.default_rng(5)
+    for target, barrier in ((GPU, 604), (HIP, 1088)):
+        path = {}
+        for length in (4, 8, 12):
+            weights = [const("w", 0.1 * rng.standard_normal((1, 64, 16)).astype(np.float32)), const("r", 0.1 * rng.standard_normal((1, 64, 16)).astype(np.float32))]
+            model = save(f"counted{length}", [helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=16)],
+                         [value("x", F, (length, 2, 16))], [value("y", F, (length, 1, 2, 16))], weights)
+            p = profile(model, {"x": rng.standard_normal((length, 2, 16)).astype(np.float32)}, *target, "--schedule", "core=off,unroll=off,hoist=off,team=on,grid=on,cluster=off")
+            check("one launch is counted", len(p["counted"]) == 1, p["counted"])
+            c = p["counted"][0]
+            parts = sum(f["ns"] for f in c["functions"])
+            check("functions make up the path", abs(parts - c["ns"]) < 1, (parts, c["ns"]))
+            check("and so do kinds", abs(sum(c["by"].values()) - c["ns"]) < 1, (c["by"], c["ns"]))
+            met = [f for f in c["functions"] if f["name"] == "bk_barrier"]
+            check("a barrier is one hop", met and abs(met[0]["ns"] / met[0]["times"] - barrier) < 0.2 * barrier, met)
+            path[length] = c["ns"]
+        check("steps are alike", 0.9 < (path[12] - path[8]) / (path[8] - path[4]) < 1.1, path)
+
+
 def check_compilers():
     """The device's texts compile where there are compilers."""
     tools = {"cuda:sm_80": shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc"), "hip:gfx90a": shutil.which("hipcc")}
@@ -376,6 +397,7 @@ def main():
         check_recursion()
         check_libraries()
         check_shapes()
+        check_counted()
         check_compilers()
     print(f"{count - bad} checks passed, {bad} failed")
     return bad > 0 or count < 1000

@@ -232,13 +232,42 @@ static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
     vec_push(L->a, &loop->loop.carry, m);
 }
 
-static Val *carry_result(Lower *L, Carried *k) {
-    if (k->init->kind == VT_OPTIONAL) {
-        Val *v = arena_memdup(L->a, k->phi, sizeof *k->phi);
-        if (k->inner) v->inner = carry_result(L, k->inner);
-        return v;
+/* The value after a loop of `made` iterations of a size that each of them changes by the same
+ * number; NULL: it is not such a size, or made is NULL. */
+static Expr *final_size(Cx *c, const Stmt *loop, const Sym *s, Expr *made) {
+    for (int i = 0; s && made && i < loop->loop.syms.n; i++) {
+        const LoopSym *k = &loop->loop.syms.p[i];
+        int64_t step;
+        if (k->sym != s || !k->init->pure || !e_is_int(e_sub(c, k->next, e_sym(c, k->sym)), &step))
+            continue;
+        return e_add(c, k->init, e_muli(c, made, step));
     }
-    return k->elems ? val_tensor(L, elems_tensor(L, k)) : k->phi;
+    return NULL;
+}
+
+/* The final value of a carried tensor. One that grows by rows has a number of them that is known.
+ */
+static Val *grown(Lower *L, const Stmt *loop, const Carried *k, Expr *made) {
+    Tensor *phi = k->phi->t;
+    Expr *dim[MAX_RANK];
+    memcpy(dim, phi->dim, sizeof dim);
+    for (int i = 1; i < MAX_RANK; i++)
+        if (k->dim_sym[i]) return k->phi;
+    Expr *rows = phi->rank > 0 ? final_size(L->cx, loop, k->dim_sym[0], made) : NULL;
+    if (!rows) return k->phi;
+    dim[0] = rows;
+    return val_tensor(L, t_view(L, phi, phi->rank, dim));
+}
+
+/* made: the number of iterations of a counted loop, else NULL. */
+static Val *carry_result(Lower *L, const Stmt *loop, Carried *k, Expr *made) {
+    if (k->init->kind == VT_TENSOR && !k->elems) return grown(L, loop, k, made);
+    if (k->elems) return val_tensor(L, elems_tensor(L, k));
+    Val *v = arena_memdup(L->a, k->phi, sizeof *k->phi);
+    if (k->inner) v->inner = carry_result(L, loop, k->inner, made);
+    Expr *len = final_size(L->cx, loop, k->len_sym, made);
+    if (len) v->len = len;
+    return v;
 }
 
 /* Rewrites sizes of a loop's body for use outside of the loop. */
@@ -381,11 +410,15 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     Carried *k = NEWN(L->a, Carried, s->ncarry + 1);
     bool *plain = NEWN(L->a, bool, s->ncarry + 1);
     Stmt *loop;
+    int64_t most;
     for (bool again = true; again;) {
         outer->s.n = mark;
         L->seq = outer;
         int nsym = c->next_sym;
         loop = loop_stmt(L, s->trips);
+        /* Without a condition nobody reads the number behind the last iteration. */
+        if (!s->cond0 && s->trips && e_is_int(s->trips, &most) && most > 1)
+            loop->loop.iter->hi = most - 1;
         memset(k, 0, sizeof *k * (size_t)s->ncarry);
         for (int i = 0; i < s->ncarry; i++) {
             k[i].plan = &plan[i];
@@ -425,7 +458,7 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     L->seq = outer;
     lower_append(L, loop);
     for (int i = 0; i < s->ncarry; i++) {
-        Val *v = carry_result(L, &k[i]);
+        Val *v = carry_result(L, loop, &k[i], counted ? made : NULL);
         if (plain[i]) {
             check(L, v->has, "a carried optional has no element after the loop");
             v = v->inner;

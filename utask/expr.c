@@ -239,6 +239,20 @@ static bool is_neutral(const ExprRow *o, const Expr *e) {
     return o->neutral.ints && e->dtype != DT_BOOL && e_is_ival(e, o->neutral.v);
 }
 
+/* Whether e is 1 + exp(-x); sets x. */
+static bool is_logistic_divisor(const Expr *e, Expr **x) {
+    for (int k = 0; k < 2 && e->op == E_ADD; k++) {
+        const Expr *power = e->a[!k];
+        if (!is_const(e->a[k]) || e->a[k]->f != 1 || power->op != E_EXP) continue;
+        const Expr *of = power->a[0];
+        if (of->op != E_NEG && !(of->op == E_MUL && is_const(of->a[1]) && of->a[1]->f == -1))
+            continue;
+        *x = of->a[0];
+        return true;
+    }
+    return false;
+}
+
 Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
     const ExprRow *o = &expr_row[op];
     DType t = a->dtype;
@@ -261,6 +275,12 @@ Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
         if (b->f == 2) return e_mul(c, a, a);
         if (b->f == 0.5) return e_un(c, E_SQRT, e_add(c, a, e_num(c, t, 0))); /* -0 gives 0 */
         if (b->f == 3) return e_mul(c, e_mul(c, a, a), a);
+    }
+    /* 1 / (1 + exp(-x)), and x divided by the same. */
+    Expr *x;
+    if (op == E_DIV && (t == DT_F32 || t == DT_F64) && is_logistic_divisor(b, &x)) {
+        if (is_const(a) && a->f == 1) return e_un(c, E_SIGMOID, x);
+        if (a == x) return e_mul(c, x, e_un(c, E_SIGMOID, x));
     }
     /* The older operand first, so that a+b and b+a are one node. */
     bool swap = commutes && !flt && a->id > b->id;
@@ -327,6 +347,11 @@ Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b) {
         int64_t x, y;
         if (e_is_int(a, &x) && e_is_int(b, &y)) return x ? cond : e_not(c, cond);
     }
+    /* x < u ? a : x < u + 1 ? y : a, a row put between those before it and those behind it. */
+    if (cond->op == E_LT && b->op == E_SELECT && b->a[2] == a && b->a[0]->op == E_LT &&
+        cond->a[0]->dtype == DT_I64 && b->a[0]->a[0] == cond->a[0] &&
+        e_is_ival(e_sub(c, b->a[0]->a[1], cond->a[1]), 1))
+        return e_sel(c, e_eq(c, cond->a[0], cond->a[1]), b->a[1], a);
     Expr *k[3] = {cond, a, b};
     return expr_raw(c, E_SELECT, a->dtype, 3, k);
 }

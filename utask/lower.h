@@ -144,8 +144,10 @@ Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b); /* broadcasting; same dty
 Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b);
 Tensor *t_cast(Lower *L, DType t, Tensor *a); /* a itself when it has that dtype */
 Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep); /* bit i: axis i */
-Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim);            /* counts checked */
-Tensor *t_flat(Lower *L, Tensor *a); /* with its elements in a row */
+/* a with sizes that are known to hold as many elements. */
+Tensor *t_view(Lower *L, Tensor *a, int rank, Expr *const *dim);
+Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim); /* counts checked */
+Tensor *t_flat(Lower *L, Tensor *a);                                /* with its elements in a row */
 Tensor *t_transpose(Lower *L, Tensor *a, const int *perm);
 Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim); /* broadcast to exactly dim */
 Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *len); /* in range */

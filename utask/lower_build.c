@@ -329,8 +329,7 @@ Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
     return te_end(L, t, body);
 }
 
-/* A view of a's elements with other dims. */
-static Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
+Tensor *t_view(Lower *L, Tensor *a, int rank, Expr *const *dim) {
     if (a->kind == TK_CONST) {
         Const *k = NEW(L->a, Const);
         *k = *a->data;
@@ -366,7 +365,7 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     bool tiny = a->elem && total >= 0;
     int i = 0, j = 0;
     Tensor *t = te_indexed(L, a->dtype, rank, dim, idx);
-    while (i < a->rank && !tiny) {
+    while (i < a->rank) {
         if (e_is_ival(a->dim[i], 1)) {
             sidx[i++] = e_int(c, 0);
             continue;
@@ -381,8 +380,10 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
         sidx[i++] = part;
     }
     while (j < rank && e_is_ival(dim[j], 1)) j++;
-    if (i < a->rank || j < rank || tiny) return view_new(L, a, rank, dim);
-    return te_end(L, t, ld(L, a, sidx));
+    if (i < a->rank || j < rank) return t_view(L, a, rank, dim);
+    t = te_end(L, t, ld(L, a, sidx));
+    if (tiny) t->elem = a->elem;
+    return t;
 }
 
 Tensor *t_flat(Lower *L, Tensor *a) {

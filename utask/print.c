@@ -358,6 +358,7 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
         print_expr(p, s->loop.trips, 2);
     }
     if (s->loop.cond0) say(p, " if %e", s->loop.cond0);
+    if (s->loop.parts > 1) say(p, " in %d parts", s->loop.parts);
     say(p, "\n");
     forget_shared(p);
     indent += 2;

@@ -1,6 +1,8 @@
 /* product.c: recognizes sums of products, as product.h describes. */
 #include "utask/product.h"
 
+#include <math.h>
+
 #define SIZE_UNKNOWN (1 << 20) /* size of an unknown axis when axes are sorted */
 
 bool product_of(Expr *e, SumProduct *p) {
@@ -102,6 +104,14 @@ int product_built(Cx *c, SumProduct *p, int n, Axis *const *domain, Axis **colum
         if (!e_uses_axis(x, *columns)) return i;
     }
     return -1;
+}
+
+bool is_finite_constant(const Tensor *t) {
+    if (t->kind != TK_CONST || t->dtype != DT_F32) return false;
+    const float *x = t->data->data;
+    for (int64_t i = 0; i < t->data->count; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
 }
 
 AxisRole product_role(const SumProduct *p, const Axis *x) {

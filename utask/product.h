@@ -51,6 +51,9 @@ bool product_affine(Cx *c, SumProduct *p, int n, Axis *const *domain);
 int product_built(Cx *c, SumProduct *p, int n, Axis *const *domain, Axis **columns);
 #define BUILT_MAX 2048 /* elements of a row of such a factor */
 
+/* Whether t is a constant of float32 without infinities and NaN: times zero it is zero. */
+bool is_finite_constant(const Tensor *t);
+
 /* The role of an axis in a product seen as a matrix product, A (M × K) by B (K × N). */
 typedef enum AxisRole {
     ROLE_NONE,  /* an axis of the domain along which neither factor moves */

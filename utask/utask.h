@@ -238,6 +238,11 @@ struct Stmt {
             Axis *strip;
             int64_t rows;
             bool follows;
+            /* where these read windows of their neighbours' positions: which of its own it computes
+             * in a strip; NULL: the same ones. `meets`: the first of such neighbours, after whose
+             * first strip the units synchronize */
+            const struct Band *band;
+            bool meets;
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
         } op;
         struct {
@@ -284,6 +289,7 @@ struct Stmt {
             bool copies;
             bool barrier;       /* all units synchronize at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
+            int parts;          /* more than 1: so many times, on a part of a unit's rows each */
             Conflict why;       /* of that barrier */
         } loop;
         struct {

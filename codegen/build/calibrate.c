@@ -77,7 +77,7 @@ static bool build(Work *w, const CompileOptions *o, const char *text_path, const
     w->d.top = &jb;
     w->text.d = &w->d;
     if (setjmp(jb) == 0) {
-        program_text(&w->text, compile_vector_width(&w->d, o));
+        program_text(&w->text, compile_vector_width(&w->d, o, NULL));
         FILE *f = fopen(text_path, "we");
         bool good = f && fwrite(w->text.p, 1, w->text.n, f) == w->text.n;
         if (f && fclose(f)) good = false;

@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#define CPUID_AVX_VNNI (1u << 4) /* leaf 7, 1: EAX */
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 const char *build_tool(const char *name, const char *otherwise) {
     const char *tool = getenv(name);
@@ -76,16 +83,45 @@ void compile_arch(Diag *d, const CompileOptions *o, char *option, size_t size) {
         build_arch(d, o, option, size);
 }
 
-int compile_vector_width(Diag *d, const CompileOptions *o) {
-    if (o->cpu && known_lanes(o->cpu)) return known_lanes(o->cpu);
+/* Schedule.dots of what known_lanes knows: of Armv8 from 8.4 on, and where the name says so. */
+static int known_dots(const char *cpu) {
+    if (strncmp(cpu, "x86-64-v", 8) == 0) return 2;
+    return strncmp(cpu, "armv9", 5) == 0 || strstr(cpu, "+dotprod") || strstr(cpu, "+i8mm") ||
+                   (strncmp(cpu, "armv8.", 6) == 0 && cpu[6] >= '4')
+               ? 4
+               : 0;
+}
+
+/* The float lanes of this machine's processor; 0: a compiler has to be asked. */
+static int own_lanes(int *dots) {
 #if defined(__x86_64__)
-    if (!o->cpu) {
-        __builtin_cpu_init();
-        return __builtin_cpu_supports("avx512f") ? 16 : __builtin_cpu_supports("avx2") ? 8 : 4;
-    }
+    unsigned a, b, c = 0, d, more = 0;
+    __builtin_cpu_init();
+    const int lanes = __builtin_cpu_supports("avx512f") ? 16
+                      : __builtin_cpu_supports("avx2")  ? 8
+                                                        : 4;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && a) __cpuid_count(7, 1, more, b, a, d);
+    const bool four = lanes == 16 ? c & bit_AVX512VNNI : lanes == 8 && more & CPUID_AVX_VNNI;
+    *dots = four ? 4 : __builtin_cpu_supports("ssse3") ? 2 : 0;
+    return lanes;
 #elif defined(__aarch64__)
-    if (!o->cpu) return 4;
+#ifdef __linux__
+    *dots = getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? 4 : 0;
 #endif
+    return 4;
+#else
+    (void)dots;
+    return 0;
+#endif
+}
+
+int compile_vector_width(Diag *d, const CompileOptions *o, int *dots) {
+    int own;
+    if (!dots) dots = &own;
+    *dots = o->cpu ? known_dots(o->cpu) : 0;
+    if (o->cpu && known_lanes(o->cpu)) return known_lanes(o->cpu);
+    const int lanes = o->cpu ? 0 : own_lanes(dots);
+    if (lanes) return lanes;
     char arch[128], out[65536];
     char *argv[] = {ARG(build_cc(o)),
                     ARG(build_arch(d, o, arch, sizeof arch)),
@@ -100,6 +136,11 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
     if (status)
         err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", build_cc(o),
             o->cpu ? o->cpu : "native");
+    *dots = strstr(out, "__AVX512VNNI__") || strstr(out, "__AVXVNNI__") ||
+                    strstr(out, "__ARM_FEATURE_DOTPROD")
+                ? 4
+            : strstr(out, "__SSSE3__") ? 2
+                                       : 0;
     return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
 }
 

@@ -282,7 +282,7 @@ static void build_emulated(Build *b) {
     const char *cxx = build_tool("CXX", "c++"), *text = b->device,
                *header = embedded_text("emulate/emulate.h");
     write_file(b->d, b->header, header, strlen(header));
-    if (!strcmp(b->chip, "hip")) {
+    if (!strcmp(b->chip, "hip") || !strncmp(b->chip, "gfx", 3)) {
         write_hip(b);
         text = b->hip;
     }

@@ -190,8 +190,34 @@ static void loop_next(Tree *x, Stmt *s, int id) {
         tree_barrier(x, &s->loop.barrier);
     else {
         if (s->loop.block_barrier) fn_line(f, "bk_block();");
-        fn_line(f, "if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) %s", tree_stop(x, "st"));
+        fn_line(f, "if ((st = bk_loop_state(k, %s)) != BK_OK) %s",
+                x->team ? x->team : "unit, nunit", tree_stop(x, "st"));
     }
+}
+
+/* Opens the loop over the parts of loop `id`'s rows: in each, this unit is one of several times as
+ * many. Each part begins with what the loop begins with. */
+static Scope parts_open(Tree *x, const Stmt *s, int id) {
+    Fn *f = &x->f;
+    const Scope out = fn_open(f, "{ /* each part of this unit's rows for itself */");
+    fn_line(f, "const int unit%d = unit, nunit%d = nunit;", id, id);
+    fn_line(f, "const size_t begin%d = top;", id);
+    for (int i = 0; i < s->loop.carry.n; i++)
+        fn_line(f, "%s const begin%d_%d = %s;", tree_pointer_type(x, s->loop.carry.p[i].phi->dtype),
+                id, i, tree_tensor(f, s->loop.carry.p[i].phi));
+    for (int i = 0; i < s->loop.syms.n; i++)
+        fn_line(f, "const %s first%d_%d = %s;", c_type(s->loop.syms.p[i].sym->dtype), id, i,
+                tree_symbol(f, s->loop.syms.p[i].sym));
+    fn_open(f, "for (int part%d = 0; part%d < %d; part%d++) {", id, id, s->loop.parts, id);
+    fn_line(f, "const int unit = unit%d * %d + part%d, nunit = nunit%d * %d;", id, s->loop.parts,
+            id, id, s->loop.parts);
+    fn_line(f, "top = begin%d;", id);
+    for (int i = 0; i < s->loop.carry.n; i++)
+        fn_line(f, "%s = begin%d_%d;", tree_tensor(f, s->loop.carry.p[i].phi), id, i);
+    for (int i = 0; i < s->loop.syms.n; i++)
+        fn_line(f, "%s = first%d_%d;", tree_symbol(f, s->loop.syms.p[i].sym), id, i);
+    x->team = arena_printf(x->em->a, "unit%d, nunit%d", id, id);
+    return out;
 }
 
 static void emit_loop(Tree *x, Stmt *s) {
@@ -209,6 +235,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     if (s->loop.copies) tree_barrier(x, &s->loop.copies);
     for (int i = 0; i < s->loop.scan.n; i++)
         if (!s->loop.scan.p[i].more) scan_begin(x, s, s->loop.scan.p[i].out);
+    const Scope out = s->loop.parts > 1 ? parts_open(x, s, id) : fn_here(f);
     probe_loop_begin(x, s);
     loop_open(x, s, id, l.counter);
     probe_loop_body(x, s, l.counter);
@@ -218,6 +245,10 @@ static void emit_loop(Tree *x, Stmt *s) {
     x->loop = l.up;
     fn_end(f);
     probe_loop_end(x, s, l.counter);
+    if (s->loop.parts > 1) {
+        fn_close(f, out);
+        x->team = NULL;
+    }
     for (int i = 0; i < s->loop.carry.n; i++)
         if (s->loop.carry.p[i].closes) tree_grow_end(x, &s->loop.carry.p[i]);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
@@ -259,25 +290,62 @@ static void emit_op(Tree *x, Stmt *s, bool block) {
         fn_line(&x->f, "bk_block();");
 }
 
+/* A group's positions in front of which those lie that it has when the last group of its run has
+ * position r. */
+static const char *strip_bound(Tree *x, const Stmt *s, const char *r, const char *own) {
+    const Band *b = s->op.band;
+    if (!b) return r;
+    return arena_printf(x->em->a, "bk_strip_bound(%s, %s, %s, %lld, %lld, %lld, %s)", r, own,
+                        tree_expr(x, b->of->extent), (long long)b->step, (long long)b->first,
+                        (long long)b->last, tree_expr(x, s->op.strip->extent));
+}
+
+/* Declares as low<id> and high<id> the positions of the last group that a unit has. */
+static void strip_part(Tree *x, const Stmt *last, int id) {
+    Fn *f = &x->f;
+    const char *all = tree_expr(x, last->op.strip->extent);
+    const char *share = last->op.band ? "bk_strip_band" : "bk_strip_part";
+    const long long grain = last->op.band ? last->op.band->least : last->op.grain;
+    if (last->op.split)
+        fn_line(f,
+                "const int64_t low%d = %s(%s, %lld, unit, nunit), high%d = %s(%s, %lld, unit + 1, "
+                "nunit);",
+                id, share, all, grain, id, share, all, grain);
+    else
+        fn_line(f, "const int64_t low%d = 0, high%d = unit == 0 ? %s : 0;", id, id, all);
+}
+
 /* Groups strip by strip: as many of those from q->s.p[*i] on as belong together. */
 static void emit_strips(Tree *x, const Seq *q, int *i) {
     Fn *f = &x->f;
+    Emit *em = x->em;
     const Stmt *s = q->s.p[*i];
-    int n = 1;
-    while (*i + n < q->s.n && strip_follows(q->s.p[*i + n - 1], q->s.p[*i + n])) n++;
+    const int n = strip_run(q, *i), id = x->next_id++;
+    helper_text(em, "extern/strips.inc");
     for (int k = 0; k < n; k++) {
         const Stmt *g = q->s.p[*i + k];
         for (int j = 0; j < g->op.n; j++) tree_place(x, g->op.t[j], tree_bytes(x, g->op.t[j]));
     }
-    const char *all = tree_expr(x, s->op.strip->extent);
-    const char *strip = arena_printf(f->a, "strip%d", x->next_id++);
-    const char *most =
-        s->op.split ? arena_printf(f->a, "bk_strip(%s, %d, nunit)", all, s->op.grain) : all;
-    const Scope out = fn_open(f, "for (int64_t %s = 0; %s * %lld < %s; %s++) {", strip, strip,
-                              (long long)s->op.rows, most, strip);
-    x->em->strip = strip;
-    for (int k = 0; k < n; k++) emit_group(x->em, f, &x->decl, q->s.p[*i + k], false);
-    x->em->strip = NULL;
+    const Scope out = fn_open(f, "{ /* strip by strip */");
+    strip_part(x, q->s.p[*i + n - 1], id);
+    const char *r = arena_printf(f->a, "r%d", id), *e = arena_printf(f->a, "e%d", id),
+               *own = arena_printf(f->a, "low%d, high%d", id, id);
+    /* All units pass the meeting after their first strips, those without a part as well. */
+    fn_open(f, "for (int64_t %s = low%d, %s; %s == low%d || %s < high%d; %s = %s) {", r, id, e, r,
+            id, r, id, r, e);
+    fn_line(f, "%s = bk_mini(%s + %lld, high%d);", e, r, (long long)s->op.rows, id);
+    for (int k = 0; k < n; k++) {
+        Stmt *g = q->s.p[*i + k];
+        em->strip_from = strip_bound(x, g, r, own);
+        em->strip_to = strip_bound(x, g, e, own);
+        emit_group(em, f, &x->decl, g, false);
+    }
+    if (s->op.meets) {
+        fn_open(f, "if (%s == low%d) {", r, id);
+        tree_barrier(x, &s->op.meets);
+        fn_end(f);
+    }
+    fn_line(f, "if (%s >= high%d) break;", e, id);
     fn_close(f, out);
     *i += n - 1;
 }

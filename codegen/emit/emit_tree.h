@@ -35,6 +35,7 @@ typedef struct Tree {
     struct Stack *stack; /* the simulated one (gpu/recursion.c), or NULL */
     Level level;         /* which units run this code together (stmt_apart) */
     const char *leave;   /* label to jump to on an error; NULL: return */
+    const char *team; /* names of the unit and the team's size where `unit` is a part's; or NULL */
     int next_id;
 } Tree;
 

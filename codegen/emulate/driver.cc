@@ -48,10 +48,11 @@ struct Limits {
     size_t shared_per_unit, shared_per_block;
     int major, minor;
 };
-const Limits cuda = {256, 2, 256, 100 << 10, 99 << 10, 9, 0};
-const Limits hip = {256, 2, 256, 64 << 10, 64 << 10, 9, 0};
+Limits cuda = {256, 2, 256, 100 << 10, 99 << 10, 9, 0};
+Limits hip = {256, 2, 256, 64 << 10, 64 << 10, 9, 0};
 unsigned warp_width() { return __start_emu_warp_64 ? 64 : 32; }
-const Limits &limits() { return warp_width() == 64 ? hip : cuda; }
+Limits &limits() { return warp_width() == 64 ? hip : cuda; }
+unsigned units_by_default = 4;
 
 long number(const char *name, long low, long high, long otherwise) {
     const char *text = getenv(name);
@@ -68,7 +69,7 @@ long number(const char *name, long low, long high, long otherwise) {
 Config configuration() {
     Config c;
     c.seed = static_cast<uint64_t>(number("BRAID_EMULATE_SEED", 0, 1L << 40, 0));
-    c.units = static_cast<unsigned>(number("BRAID_EMULATE_UNITS", 1, 1024, 4));
+    c.units = static_cast<unsigned>(number("BRAID_EMULATE_UNITS", 1, 1024, units_by_default));
     c.reports = static_cast<unsigned>(number("BRAID_EMULATE_REPORTS", 1, 1000, 1));
     c.order = Order::fair;
     const char *s = getenv("BRAID_EMULATE_SCHEDULE");
@@ -83,6 +84,8 @@ Config configuration() {
     c.bounds = all || strstr(checks, "bounds");
     c.uninitialized = all || strstr(checks, "uninitialized");
     c.races = all || strstr(checks, "races");
+    const char *count = getenv("BRAID_EMULATE_COUNT");
+    c.count = count && *count ? count : nullptr;
     // At -O0 the host's frames are several times as large as the device's.
     c.stack = (256 << 10) + 16 * stack_limit;
     return c;
@@ -215,6 +218,15 @@ static int error_text(int error, bool name, const char **text) {
 }
 int emu_get_error_string(int error, const char **text) { return error_text(error, false, text); }
 int emu_get_error_name(int error, const char **text) { return error_text(error, true, text); }
+
+void emu_device_like(unsigned units, unsigned threads, size_t shared) {
+    Limits &l = limits();
+    if (units <= units_by_default) return; // the small one, on which two blocks share a unit
+    units_by_default = units;
+    l.blocks_per_unit = 1;
+    l.threads_per_unit = l.threads_per_block = threads;
+    l.shared_per_unit = l.shared_per_block = shared;
+}
 
 int emu_init(unsigned flags) {
     Hold hold(lock);

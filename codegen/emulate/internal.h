@@ -48,9 +48,48 @@ struct Seen { // the value of a volatile word when a thread last read it
 };
 struct Call {
     const void *from;
+    uint32_t function; // what was called, as count.cc numbers it
 };
 constexpr size_t kStackMargin = 32 << 10; // bytes above the guard, for the emulator's functions
 constexpr unsigned kSeen = 16, kCalls = 192;
+
+// ---- the critical path (count.cc)
+struct Entry { // what a function takes of a segment, by kind
+    uint32_t function;
+    uint8_t kind;
+    float ns;
+};
+struct Segment { // of a thread's way, up to where others waited for it
+    const Segment *before;
+    std::vector<Entry> entry;
+    float busy; // how much of the time the other threads that met there were at work
+};
+struct Recent { // an instruction that loads
+    const void *pc;
+    uintptr_t at;
+    uint32_t times, flying; // since threads met; since the thread waited for its loads
+};
+struct Pointer { // that was loaded, and when it is there
+    uintptr_t to;
+    double ready;
+};
+constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8;
+struct Count {
+    double now, began, copied; // ns
+    double ready, done,
+        chain; // loads are there; what is computed is; of that, elementary functions
+    const Segment *path;
+    Entry entry[kEntries];
+    Recent recent[kRecent];
+    Pointer pointer[kPointers];
+    unsigned pointers;
+    uintptr_t polled;
+    unsigned used;
+    uint32_t function, busiest; // that runs; that did something most often
+    uint32_t instructions, waits, most;
+    double stored; // until then a fence waits for the block's stores
+    uint8_t slowest;
+};
 
 struct Copy { // an asynchronous copy that a thread has begun
     void *to;
@@ -84,6 +123,7 @@ struct Thread {
     uint64_t site_key; // the site together with its callers
     uint64_t result;   // of the last synchronization
     std::vector<Copy> copies;
+    Count count;
     unsigned depth;
     Call calls[kCalls];
 };
@@ -171,6 +211,22 @@ size_t heap_size();
 size_t heap_used();
 std::string describe_address(uintptr_t at);
 
+// ---- the critical path (count.cc), if config.count
+void count_begin();
+void count_entry(Thread *t, const void *entry); // a function begins, before t->depth counts it
+void count_exit(Thread *t);
+void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
+void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
+void count_copied(Thread *t);
+void count_flag(Thread *t, uintptr_t at, bool write);
+void count_fence(Thread *t, bool device_wide);
+void count_atomic(Thread *t, uintptr_t at);
+void count_block(Thread *const *threads, size_t n);
+void count_cluster(Thread *const *threads, size_t n);
+void count_warp(Thread *const *lanes, size_t n, bool matrix);
+void count_end(Thread *t);
+void count_report(const char *path); // adds a line
+
 // ---- capture (graph.cc)
 bool capture_on(const void *stream);
 // Records the step for a graph if the stream is captured; returns false if the caller must run it.
@@ -182,6 +238,7 @@ struct Report {
     std::string text;
 };
 std::string line_of(const void *pc);                   // FILE:LINE (FUNCTION)
+std::string symbol_of(const void *pc);                 // of the function there, as it is linked
 std::string where_is(const Thread *t, const void *pc); // with the callers
 bool same_line(const void *a, const void *b);
 std::string thread_name(const Thread *t);
@@ -195,8 +252,9 @@ struct Config {
     uint64_t seed;
     unsigned units;
     bool bounds, uninitialized, races;
-    unsigned reports; // the launch ends after so many
-    size_t stack;     // bytes of each thread
+    unsigned reports;  // the launch ends after so many
+    const char *count; // the file for the critical path; null: it is not counted
+    size_t stack;      // bytes of each thread
 };
 
 struct Device { // with the launch that runs

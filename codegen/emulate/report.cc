@@ -1,10 +1,12 @@
 // report.cc: finds the lines of code addresses, by addr2line and only for reports.
 #include "internal.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <link.h>
 #include <map>
 
 namespace emu {
@@ -76,6 +78,56 @@ const Place &place(const void *pc) {
 }
 
 } // namespace
+
+// ---- symbols
+namespace {
+
+struct Symbol {
+    uintptr_t at, size; // from the library's base
+    std::string name;
+};
+
+// Those of the library that the emulator is in, by address. Static functions are not among the
+// symbols that the loader has, so this reads the file.
+const std::vector<Symbol> &symbols() {
+    static std::vector<Symbol> all;
+    static bool read;
+    Dl_info info;
+    if (read || !dladdr(&device, &info)) return all;
+    read = true;
+    FILE *f = fopen(info.dli_fname, "re");
+    if (!f) return all;
+    std::string text;
+    char buffer[1 << 16];
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, f)) > 0;) text.append(buffer, n);
+    fclose(f);
+    const ElfW(Ehdr) *head = reinterpret_cast<const ElfW(Ehdr) *>(text.data());
+    if (text.size() < sizeof *head) return all;
+    const ElfW(Shdr) *section = reinterpret_cast<const ElfW(Shdr) *>(text.data() + head->e_shoff);
+    for (unsigned i = 0; i < head->e_shnum; i++) {
+        if (section[i].sh_type != SHT_SYMTAB) continue;
+        const ElfW(Sym) *s =
+            reinterpret_cast<const ElfW(Sym) *>(text.data() + section[i].sh_offset);
+        const char *names = text.data() + section[section[i].sh_link].sh_offset;
+        for (size_t n = section[i].sh_size / sizeof *s, j = 0; j < n; j++)
+            if ((s[j].st_info & 15) == STT_FUNC && s[j].st_size)
+                all.push_back({s[j].st_value, s[j].st_size, names + s[j].st_name});
+    }
+    std::sort(all.begin(), all.end(), [](const Symbol &a, const Symbol &b) { return a.at < b.at; });
+    return all;
+}
+
+} // namespace
+
+std::string symbol_of(const void *pc) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(pc) - library_base();
+    const std::vector<Symbol> &all = symbols();
+    auto after = std::upper_bound(all.begin(), all.end(), at,
+                                  [](uintptr_t p, const Symbol &s) { return p < s.at; });
+    if (after == all.begin()) return "";
+    --after;
+    return at - after->at < after->size ? after->name : "";
+}
 
 std::string line_of(const void *pc) { return place(pc).line; }
 

@@ -232,7 +232,9 @@ bool stacks_reserve() {
     device.stacks = static_cast<char *>(p);
     device.stacks_bytes = bytes;
     device.stack_stride = stride;
-    for (unsigned i = 0; i < device.threads; i++)
+    // Each guard is a mapping, of which a process may have 65,530; functions check their stack,
+    // too.
+    for (unsigned i = 0; i < device.threads && device.threads < 16000; i++)
         if (mprotect(device.stacks + stride * i, page, PROT_NONE)) return false;
     return true;
 }
@@ -353,6 +355,7 @@ void report_fatal(int error, const std::string &text) {
 bool run(const Launch &launch) {
     if (!set_up(launch)) return false;
     memory_begin();
+    if (device.config.count) count_begin();
     for (unsigned s = 0; s + device.cluster <= device.slots && next_block < blocks_total;
          s += device.cluster)
         cluster_start(s);
@@ -388,6 +391,7 @@ bool run(const Launch &launch) {
     for (Block &b : device.slot)
         if (b.resident) block_clear(&b);
     memory_end();
+    if (device.config.count && device.reports.empty()) count_report(device.config.count);
     return true;
 }
 

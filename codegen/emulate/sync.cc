@@ -104,6 +104,7 @@ void meet(Thread *const *threads, size_t n, const Warp *warps, size_t nwarps) {
 }
 
 void fence(Thread *t, bool device_wide) {
+    if (device.config.count) count_fence(t, device_wide);
     for (int i = 0; i <= (device_wide ? 1 : 0); i++) {
         if (t->pending[i]) {
             t->clock = clock_own(t->clock);
@@ -156,6 +157,7 @@ int block_barrier(Kind kind, int value, const void *site) {
         std::vector<Thread *> all(device.threads_in_block);
         for (unsigned i = 0; i < device.threads_in_block; i++) all[i] = &b->thread[i];
         meet(all.data(), all.size(), b->warp, device.warps_in_block);
+        if (device.config.count) count_block(all.data(), all.size());
         int result = kind == k_or ? b->any : kind == k_and ? b->all : b->sum;
         for (Thread *o : all) {
             o->result = static_cast<uint64_t>(result);
@@ -274,6 +276,7 @@ void warp_meet(Kind kind, uint64_t mask, uint64_t value, unsigned from, const vo
             if (w->value[i]) votes |= 1ull << i;
         }
     if (kind == k_matrix) multiply(w);
+    if (device.config.count) count_warp(all, n, kind == k_matrix);
     for (size_t i = 0; i < n; i++)
         all[i]->result = kind == k_vote ? votes : w->value[w->from[all[i]->lane]];
     // Only __syncwarp orders memory; votes and shuffles do not (CUDA C++ Programming Guide).
@@ -363,6 +366,12 @@ void cluster_arrive(const void *site) {
     t->time = ++device.now;
     c->after.push_back(t->time);
     if (++c->arrived < c->blocks * device.threads_in_block) return;
+    if (device.config.count) {
+        std::vector<Thread *> all(c->blocks * device.threads_in_block);
+        Block *block = t->block - t->block->rank;
+        for (size_t i = 0; i < all.size(); i++) all[i] = &block->thread[i];
+        count_cluster(all.data(), all.size());
+    }
     // All of a warp is known up to just before the first of its lanes arrived; of some lanes more.
     Warp *first = t->block->warp - t->block->rank * device.warps_in_block;
     unsigned warps = c->blocks * device.warps_in_block;
@@ -422,6 +431,7 @@ void thread_exit() {
                                             thread_name(t) + " has ended, but " + thread_name(o) +
                                             " has arrived at the cluster barrier");
     }
+    if (device.config.count) count_end(t);
     t->state = State::exited;
     t->warp->exited |= 1ull << t->lane;
     b->alive--;
@@ -469,6 +479,7 @@ void __trap() {
 }
 
 void emu_copy_async(void *to, const void *from, unsigned bytes) {
+    if (device.config.count) count_copy(device.current, reinterpret_cast<uintptr_t>(from));
     device.current->copies.push_back({to, from, bytes, SITE});
 }
 void emu_copied() {
@@ -479,6 +490,7 @@ void emu_copied() {
                        c.bytes, c.site);
         __builtin_memcpy(c.to, c.from, c.bytes);
     }
+    if (device.config.count && !copies.empty()) count_copied(device.current);
     copies.clear();
 }
 
@@ -601,6 +613,7 @@ template <class T, class F> static T atomic(T *at, const void *site, F change) {
     Thread *t = device.current;
     sync_point();
     uintptr_t a = reinterpret_cast<uintptr_t>(at);
+    if (device.config.count) count_atomic(t, a);
     access(a, sizeof(T), false, Mode::sync, site);
     access(a, sizeof(T), true, Mode::sync, site);
     T old = *at, next = change(old);

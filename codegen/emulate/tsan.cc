@@ -13,11 +13,15 @@ using namespace emu;
 static inline uintptr_t address(const volatile void *p) { return reinterpret_cast<uintptr_t>(p); }
 
 static void plain(const void *p, unsigned bytes, bool write, const void *pc) {
-    if (device.current && device.checking) access(address(p), bytes, write, Mode::plain, pc);
+    if (!device.current) return;
+    if (device.config.count) count_access(device.current, address(p), bytes, write, pc);
+    if (device.checking) access(address(p), bytes, write, Mode::plain, pc);
 }
 
 static void aligned(const void *p, unsigned bytes, bool write, const void *pc) {
-    if (!device.current || !device.checking) return;
+    if (!device.current) return;
+    if (device.config.count) count_access(device.current, address(p), bytes, write, pc);
+    if (!device.checking) return;
     if (address(p) % bytes && device.config.bounds)
         report_fatal(EMU_MISALIGNED_ADDRESS,
                      where_is(device.current, pc) + ": misaligned: " + thread_name(device.current) +
@@ -31,6 +35,7 @@ static void flag(const volatile void *p, unsigned bytes, bool write, const void 
     Thread *t = device.current;
     if (!t) return;
     sync_point();
+    if (device.config.count && write) count_flag(t, address(p), true);
     if (device.checking) access(address(p), bytes, write, Mode::sync, pc);
     if (write) {
         device.idle = 0;
@@ -49,6 +54,7 @@ static void flag(const volatile void *p, unsigned bytes, bool write, const void 
     }
     s.at = address(p);
     memcpy(&s.value, const_cast<const void *>(p), bytes < 8 ? bytes : 8);
+    if (device.config.count) count_flag(t, address(p), false); /* others have run since */
     if (device.checking) sync_acquire(t, address(p));
 }
 
@@ -88,6 +94,7 @@ HOOK void __tsan_init() {}
 HOOK void __tsan_func_entry(void *pc) {
     Thread *t = device.current;
     if (!t) return;
+    if (device.config.count) count_entry(t, PC);
     if (t->depth < kCalls) t->calls[t->depth].from = pc;
     t->depth++;
     char *here = static_cast<char *>(__builtin_frame_address(0));
@@ -98,20 +105,34 @@ HOOK void __tsan_func_entry(void *pc) {
                                             " calls deep");
 }
 HOOK void __tsan_func_exit() {
-    if (device.current) device.current->depth--;
+    if (!device.current) return;
+    device.current->depth--;
+    if (device.config.count) count_exit(device.current);
+}
+
+// By words, as the device's compiler would.
+static void count_range(const void *from, void *to, size_t n, const void *pc) {
+    if (!device.current || !device.config.count) return;
+    for (size_t i = 0; i < n; i += 16) {
+        if (from) count_access(device.current, address(from) + i, 16, false, pc);
+        count_access(device.current, address(to) + i, 16, true, pc);
+    }
 }
 
 // The C library's functions as the text calls them; emulate.h renames them.
 #define MEMORY(prefix)                                                                             \
     HOOK void *prefix##memcpy(void *to, const void *from, size_t n) {                              \
+        count_range(from, to, n, PC);                                                              \
         if (device.current && device.checking) copy_range(address(to), address(from), n, PC);      \
         return memcpy(to, from, n);                                                                \
     }                                                                                              \
     HOOK void *prefix##memmove(void *to, const void *from, size_t n) {                             \
+        count_range(from, to, n, PC);                                                              \
         if (device.current && device.checking) copy_range(address(to), address(from), n, PC);      \
         return memmove(to, from, n);                                                               \
     }                                                                                              \
     HOOK void *prefix##memset(void *to, int value, size_t n) {                                     \
+        count_range(nullptr, to, n, PC);                                                           \
         if (device.current && device.checking) access_range(address(to), n, true, PC);             \
         return memset(to, value, n);                                                               \
     }

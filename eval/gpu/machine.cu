@@ -66,10 +66,14 @@ __global__ void __launch_bounds__(BK_THREADS) grid_syncs(int n) {
     for (int i = 0; i < n; i++) grid.sync();
 }
 
+/* A word on a line of its own. */
+struct line_word {
+    unsigned at, pad[BK_LINE / 4 - 1];
+};
 /* Two blocks answer each other n times. The words have the value `base` at the beginning. */
-__global__ void round_trips(bk_word *word, int n, unsigned base) {
+__global__ void round_trips(line_word *word, int n, unsigned base) {
     if (threadIdx.x != 0) return;
-    bk_word *mine = &word[blockIdx.x], *other = &word[1 - blockIdx.x];
+    line_word *mine = &word[blockIdx.x], *other = &word[1 - blockIdx.x];
     for (unsigned turn = base + 1; turn <= base + (unsigned)n; turn++) {
         if (blockIdx.x == 0) {
             bk_fence();
@@ -395,14 +399,13 @@ static double wall(int times, const std::function<bool()> &work) {
 /* The context that a host text gives a compiled program, for grids of up to so many blocks. */
 static bk_ctx *make_run(int blocks) {
     bk_ctx host = {}, *run = nullptr;
-    bk_word *words = nullptr;
-    const size_t bytes = sizeof *words * (size_t)(blocks + 1);
+    unsigned *words = nullptr;
+    const size_t bytes = BK_WORDS_BYTES(blocks);
     if (!good(cudaMalloc(&words, bytes), "memory") ||
         !good(cudaMalloc(&run, sizeof *run), "memory"))
         return nullptr;
     cudaMemset(words, 0, bytes);
-    host.arrive = words;
-    host.go = words + blocks;
+    host.words = words;
     cudaMemcpy(run, &host, sizeof host, cudaMemcpyHostToDevice);
     return run;
 }
@@ -459,7 +462,7 @@ static void barriers(int cores) {
         [=] { return each(few, many, [=](int n) { return launch({cores}, block_barriers, n); }); },
         "core_barrier_ns");
     measure("flag_round_trip", "ns", "a block writes a word, another one sees it and answers", [=] {
-        bk_word *words = nullptr;
+        line_word *words = nullptr;
         unsigned base = 0;
         if (!good(cudaMalloc(&words, 2 * sizeof *words), "memory")) return 0.0;
         cudaMemset(words, 0, 2 * sizeof *words);

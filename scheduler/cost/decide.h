@@ -51,6 +51,8 @@ typedef struct Schedule { /* Program.schedule */
     const Device *device;
     int units;          /* the team that is scheduled for; of one cluster its blocks */
     int lanes;          /* of float32 in a vector of a core; 1: it runs threads */
+    int dots;           /* products of 8-bit integers that a lane adds at once: 4; 2, which must fit
+                           into 16 bits; or 0 */
     DType weights;      /* float32 factors may be rounded to this type; DT_NONE: they stay */
     bool profile;       /* the program measures itself */
     int team;           /* units of runs that do not say otherwise: 1 or `units` */

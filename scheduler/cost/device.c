@@ -29,8 +29,8 @@
         .matrix_rows = ROWS, .async = (MATRIX) == ALL /* both since sm_80 */                       \
     }
 
-/* The emulator: small, so that its tests are quick and every kind of unit synchronizes with every
- * other. */
+/* The emulator: as large as the chip that it stands for, to count what a model does there; or
+ * small, so that its tests are quick and every kind of unit synchronizes with every other. */
 #define EMULATED(NAME, BLOCKS, THREADS, WARP, CLUSTER, MATRIX, ROWS)                               \
     {                                                                                              \
         .name = NAME, .backend = BACKEND_EMULATED,                                                 \
@@ -80,6 +80,9 @@ static const Device devices[] = {
     GPU(BACKEND_HIP, "hip:gfx908", 120, 64, 0, HALF | BRAIN, 16, 1229, 23.1, 63.75, 8, 2500),
     GPU(BACKEND_HIP, "hip:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 63.75, 8, 2500),
     GPU(BACKEND_HIP, "hip:gfx1030", 40, 32, 0, 0, 0, 512, 20.7, 63.75, 4, 2000),
+    GPU(BACKEND_EMULATED, "emulate:sm_90", 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 1400),
+    GPU(BACKEND_EMULATED, "emulate:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 63.75, 8,
+        2500),
     EMULATED("emulate:cuda", 4, 64, 32, 2, ALL, 8),
     EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN, 16),
 };

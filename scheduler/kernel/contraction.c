@@ -215,7 +215,7 @@ bool kernel_contraction(Kernel *g, int64_t streamed) {
     for (int i = 0; i < g->n; i++)
         k.others |= find_reduction(seen, g->value[i], false, is_other, &k) != NULL;
     contraction_operands(&k);
-    contraction_tile(&k);
+    contraction_tile(&k, streamed);
     contraction_panels(&k, streamed);
     choose_order(&k);
     g->kind = KERNEL_CONTRACTION;

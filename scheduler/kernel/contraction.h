@@ -96,8 +96,8 @@ void contraction_operands(Contraction *k);
 
 /* ---- contraction_tile.c ---------------------------------------------------------------------- */
 /* Sets nv, mr, vt and the heights by a model of the micro-kernel's time. Requires axes, sets and
- * job. */
-void contraction_tile(Contraction *k);
+ * job; `streamed`: what contraction_streamed() gives. */
+void contraction_tile(Contraction *k, int64_t streamed);
 
 /* ---- contraction_panel.c --------------------------------------------------------------------- */
 /* Sets the panels, and what is fetched ahead: of them, and for the epilogue. Requires the tile. */

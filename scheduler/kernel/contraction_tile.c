@@ -3,9 +3,21 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 
-/* Rows that an unknown number of them may well be. */
-#define ROWS_MANY 48
-#define ROWS_FEW 6
+#include <limits.h>
+#include <math.h>
+
+/* Of the first cache: bytes of all its sets' lines, and lines of a set. */
+#define PAGE 4096
+#define SET_WAYS 8
+
+/* Of the time that a block computes, while it waits for a panel. */
+#define OVERLAP 0.9
+
+/* Rows that an unknown number of them may well be, and what each of these counts. */
+static const struct {
+    int rows;
+    double share;
+} unknown[] = {{1, 0.5}, {6, 0.5}, {12, 0.5}, {48, 1}};
 
 /* The most tiles that one of n units has, when units own ranges of whole grains. */
 static int64_t tiles_of(int64_t lanes, int64_t grain, int64_t tile, int n) {
@@ -25,7 +37,9 @@ typedef struct TileModel {
     int operands;          /* … and their different vectors */
     int units;             /* that share the domain */
     int64_t length, grain; /* steps of that set's loop; of the split axis */
-    int64_t near; /* bytes of a panel that stay in the first cache between two blocks of rows */
+    int64_t near;  /* bytes of a panel that stay in the first cache between two blocks of rows */
+    double stream; /* cycles in which a vector of the panels comes from where they lie between two
+                      jobs; 0: they are near */
 } TileModel;
 
 /* Cycles of one step of the inner loop: two vector operations, and two loads a cycle (one of
@@ -36,6 +50,15 @@ static double step_cycles(const TileModel *t, int nv, int mr, bool near) {
            busy = sums * 0.5 > loads ? sums * 0.5 : loads;
     return (busy > 4 ? busy : 4) + 0.25 +
            (near ? 0 : 0.25 * vectors); /* the loop itself, and waiting */
+}
+
+/* Cycles of a step of blocks of rows. If the first of a job is among them, it waits for the panel,
+ * which is near for the others; some of what it computes, it computes meanwhile. */
+static double blocks_cycles(const TileModel *t, int nv, int mr, bool near, int64_t blocks,
+                            bool first) {
+    const double each = step_cycles(t, nv, mr, near), stream = t->stream * nv * t->operands;
+    if (!blocks) return 0;
+    return (double)blocks * each + (first ? fmax(stream - each * OVERLAP, 0) : 0);
 }
 
 /* Time for an element of rows × lanes, alone and in the team; lanes beyond the domain, or of
@@ -55,8 +78,8 @@ static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_
         for (int64_t left = mine; left > 0;) {
             int64_t job = left < t->k->job ? left : t->k->job, n = (job + mr - 1) / mr;
             int low = (int)(job / n), high = (int)(job % n);
-            cycles += (double)(n - high) * step_cycles(t, nv, low, near) +
-                      (high ? high * step_cycles(t, nv, low + 1, near) : 0);
+            cycles += blocks_cycles(t, nv, low + 1, near, high, true) +
+                      blocks_cycles(t, nv, low, near, n - high, high == 0);
             left -= job;
         }
         time += cycles * (double)(tiles * u) / (double)(lanes * rows);
@@ -84,13 +107,12 @@ static void add_heights(Contraction *k, int64_t n) {
     }
 }
 
-/* Of known rows exactly what is needed; one row, where there may be other counts than expected. */
+/* Of known rows exactly what is needed; of an unknown number every rest; one row, where there may
+ * be other counts than expected. */
 static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     bool by_m = k->m && k->g->split == k->m;
-    if (rows <= 0) {
-        for (int h = k->mr; h > 1; h = h > 6 ? h / 2 : h - 1) add_height(k, h);
-        add_height(k, k->mr - 1);
-    }
+    if (k->m && k->m == k->g->strip) rows = 0; /* the first strip has more */
+    for (int h = rows <= 0 ? k->mr : 0; h > 1; h--) add_height(k, h);
     for (int u = 1; rows > 0 && u <= (by_m ? t->units : 1); u++) {
         int64_t parts = (rows + t->grain - 1) / t->grain;
         for (int i = 0; i < u; i++) {
@@ -103,7 +125,26 @@ static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     k->mr = k->height[0];
 }
 
-static TileModel model_of(const Contraction *k) {
+/* Bytes of the largest constant operand, or the `streamed` ones around the group, if these do not
+ * stay in the caches of a core; else 0. */
+static double far_bytes(const TileModel *t, int64_t streamed) {
+    const Contraction *k = t->k;
+    const Schedule *plan = k->g->p->schedule;
+    const int units = k->g->split == k->v ? plan->units : 1;
+    int64_t most = 0;
+    for (int j = 0; j < k->n; j++) {
+        const Product *p = &k->p[j];
+        if (!p->packed || p->coded) continue;
+        const int64_t bytes = axis_size(k->v, 0) * t->length * t->operands *
+                              (int64_t)dtype_size(tensor_values(p->vec->t));
+        if (bytes > most) most = bytes;
+    }
+    if (!most) return 0;
+    if (streamed > most) most = streamed;
+    return most / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4 ? (double)most : 0;
+}
+
+static TileModel model_of(const Contraction *k, int64_t streamed) {
     const Kernel *g = k->g;
     const Schedule *plan = g->p->schedule;
     TileModel t = {.k = k,
@@ -127,20 +168,50 @@ static TileModel model_of(const Contraction *k) {
     }
     t.length = axes_size(k->nraxis[wide], k->raxis[wide], 64);
     if (g->grain) e_is_int(g->grain, &t.grain);
+    /* A core computes with 4 lanes' floats in a cycle: two multiplications and additions of a
+     * vector. */
+    const double far = far_bytes(&t, streamed);
+    if (far > 0) t.stream = plan->device->gflops / device_gbps(plan->device, far / t.units);
     return t;
 }
 
-/* Rows × vectors of a micro-kernel: the least time for an element. Of an unknown number of rows,
- * one, a few and many count. */
-void contraction_tile(Contraction *k) {
+/* Time for an element; of an unknown number of rows (0), one, a few and many count. */
+static double expected_time(const TileModel *t, int nv, int mr, int64_t rows, int64_t lanes) {
+    double time = 0;
+    if (rows) return tile_time(t, nv, mr, rows, lanes);
+    for (size_t i = 0; i < COUNT(unknown); i++)
+        time += unknown[i].share * tile_time(t, nv, mr, unknown[i].rows, lanes);
+    return time;
+}
+
+/* The most rows whose factors stay side by side in the first cache: if they are a multiple of a
+ * page apart, they share the lines of one set. */
+static int most_rows(const Contraction *k) {
+    int64_t stride;
+    for (int j = 0; k->m && j < k->n; j++) {
+        const Product *p = &k->p[j];
+        if (p->dot || p->columns || !p->sca->t) continue;
+        if (e_is_int(e_coef(k->g->c, p->sca_flat, k->m), &stride) && stride &&
+            stride * (int64_t)dtype_size(p->sca->dtype) % PAGE == 0)
+            return SET_WAYS;
+    }
+    return INT_MAX;
+}
+
+/* Rows × vectors of a micro-kernel: the least time for an element. */
+void contraction_tile(Contraction *k, int64_t streamed) {
     const Kernel *g = k->g;
     /* Sums in registers; with them the vectors that all rows use, and a row's factor. */
     int vec = g->lanes, budget = vec >= 16 ? 28 : 12, registers = vec >= 16 ? 32 : 16;
-    TileModel t = model_of(k);
+    TileModel t = model_of(k, streamed);
     int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
+    int64_t apiece;
+    if (k->m && k->m == g->strip && t.widest && e_is_int(g->apiece, &apiece))
+        rows = g->s->op.rows * apiece;
     if (!t.widest)
         t.widest = t.operands = 1; /* dot products only: rows share nothing in registers */
-    static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
+    static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14};
+    const int most = most_rows(k);
     double best = 0;
     Way way[WAYS_MAX + 1];
     int n = 0;
@@ -148,12 +219,9 @@ void contraction_tile(Contraction *k) {
         for (int i = 0; i < (int)COUNT(row_sizes); i++) {
             int mr = row_sizes[i];
             int sums = nv * mr * t.widest;
-            if ((rows && mr > rows) || (sums > budget && nv * mr > 1)) break;
+            if ((rows && mr > rows) || mr > most || (sums > budget && nv * mr > 1)) break;
             if (mr > 1 && sums + nv * t.operands + 1 > registers) break;
-            double time = rows ? tile_time(&t, nv, mr, rows, lanes)
-                               : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
-                                     0.5 * tile_time(&t, nv, mr, ROWS_FEW, lanes) +
-                                     tile_time(&t, nv, mr, ROWS_MANY, lanes);
+            double time = expected_time(&t, nv, mr, rows, lanes);
             /* The best first, which of about equal ones is the smallest; then the others in order.
              */
             bool first = best == 0 || time < best * 0.999;

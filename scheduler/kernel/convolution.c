@@ -121,10 +121,11 @@ void conv_tile(Convolution *k) {
     k->rows = sums / k->nv;
 }
 
-static void choose_blocks(Convolution *k) {
-    Kernel *g = k->g;
+/* Bytes of the packed operand that stay next to the positions' own. */
+static int64_t choose_near(const Convolution *k) {
+    const Kernel *g = k->g;
     double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
-    int64_t longest = 0, far = 1;
+    int64_t longest = 0;
     for (int i = 0; i < k->n; i++)
         if (k->s[i].length > longest) longest = k->s[i].length;
     /* Only what does not fit is cut. */
@@ -132,7 +133,13 @@ static void choose_blocks(Convolution *k) {
     if (longest * k->vt * 4 > NEAR_KB / 2 << 10)
         near = decide_value(g->p, X_NEAR, g->s, 3,
                             (Way[]){{NEAR_KB, ns}, {NEAR_KB / 2, ns}, {2 * NEAR_KB, ns}});
-    near = (near << 10) / (k->vt * 4);
+    return near << 10;
+}
+
+static void choose_blocks(Convolution *k, int64_t near) {
+    Kernel *g = k->g;
+    int64_t far = 1;
+    near /= k->vt * 4;
     for (int i = 0; i < k->n; i++) {
         ConvSum *s = &k->s[i];
         int64_t inner = s->length;
@@ -162,7 +169,21 @@ static void choose_blocks(Convolution *k) {
             k->across |= 1u << i;
     k->m_block = known && m < k->block ? m : k->block;
     if (k->across && k->m_block > ACROSS_MOST) k->m_block = ACROSS_MOST;
-    k->even = known && m <= k->m_block && k->m != g->split ? m : 0;
+    k->even = known && m <= k->m_block && k->m != g->split && k->m != g->strip ? m : 0;
+}
+
+/* If nothing is known of two axes of positions, the longer one is m: that is seen when it runs. Of
+ * windows both are an image's, and about as long. */
+static void choose_turned(Convolution *k, int64_t near) {
+    if (!k->b || axis_size(k->b, -1) >= 0 || axis_size(k->m, -1) >= 0) return;
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].n > 1) return;
+    Convolution *turned = arena_memdup(k->g->a, k, sizeof *k);
+    turned->m = k->b;
+    turned->b = k->m;
+    turned->across = 0;
+    choose_blocks(turned, near);
+    k->turned = turned;
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
@@ -206,10 +227,12 @@ bool kernel_convolution(Kernel *g) {
     k->g = g;
     if (!conv_recognize(k) || is_plain(k)) return false;
     kernel_collapse(g);
-    if (!conv_recognize(k)) return false;
+    if (!conv_recognize(k) || is_plain(k)) return false;
     conv_tile(k);
-    choose_blocks(k);
+    const int64_t near = choose_near(k);
+    choose_blocks(k, near);
     for (int i = 0; i < k->n; i++) k->s[i].packed = pack(k, &k->s[i]);
+    choose_turned(k, near);
     g->kind = KERNEL_CONVOLUTION;
     g->convolution = k;
     return true;

@@ -48,6 +48,9 @@ typedef struct Convolution {
     /* Members, by bits, that lie together along m and not along v: of a run along m they go into a
      * tile first, from which blocks are transposed. */
     unsigned across;
+    /* The same with b and m exchanged, for runs in which b is the longer one; NULL: there is none.
+     */
+    const struct Convolution *turned;
 } Convolution;
 
 /* Computes four neighbouring sums over windows of 3 x 3 by 16 products instead of 36: Winograd's

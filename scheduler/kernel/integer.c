@@ -1,12 +1,14 @@
 /* integer.c: see integer.h; finding such sums, the order of their axes, the tile. */
 #include "scheduler/kernel/integer.h"
+#include "scheduler/cost/decide.h"
 
 #define NEAR_BYTES                                                                                 \
     (256 << 10)                 /* of x that stay in the second-level cache while all of w passes  \
                                  */
 #define COPIED_BYTES (64 << 10) /* of copied rows of x: they lie on the stack */
-#define MADE_BYTES (64 << 10)   /* of a factor that is packed while the program runs; likewise */
+#define MADE_BYTES (64 << 10)   /* of what is packed at once while the program runs; likewise */
 #define MADE_ROWS 8             /* … and rows that it is multiplied by */
+#define SMALL 64                /* 2 * 255 * 64 < 2^15 */
 #define BLOCK_MOST 4096         /* positions */
 #define WINDOW_MOST 8           /* positions of a window that are written out */
 #define ACROSS_MOST 64          /* the same along m, where members are stored across */
@@ -106,6 +108,17 @@ static bool plan_packing(const Integer *k, IntegerSum *s, Packed *p) {
     return true;
 }
 
+/* Whether the constant w is at most a quarter of what 8 bits can be, as it is packed. */
+static bool is_small(const Expr *w) {
+    const Const *data = w->t->data;
+    const int64_t flip = w->dtype == DT_U8 ? 128 : 0;
+    for (int64_t i = 0; i < data->count; i++) {
+        const int64_t v = elem_get_i(data->dtype, data->data, i) - flip;
+        if (v < -SMALL || v > SMALL) return false;
+    }
+    return true;
+}
+
 /* Takes a reduction in the wanted form. */
 static bool take(void *user, Expr *e) {
     Integer *k = user;
@@ -142,6 +155,11 @@ static bool take(void *user, Expr *e) {
         if (axis_size(order[i], 0) < 1) return false;
     }
     order_axes(k, s);
+    const int dots = s->channels ? 4 : g->p->schedule->dots;
+    s->small = dots == 2 && !s->made && is_small(s->w);
+    s->pairs = dots < 4 && !s->small;
+    s->row = s->channels ? s->length : integer_steps(s) * integer_step(s);
+    for (int i = 0; i < s->n - s->run; i++) s->row *= s->extent[i];
     if (s->made) {
         s->w_zero = p.zero[w];
         return !s->w_zero || !e_uses_axis(s->w_zero, k->v);
@@ -216,15 +234,20 @@ static bool has_zeros(const IntegerSum *s, const Packed *p) {
 }
 
 int64_t integer_vectors(const Integer *k, const IntegerSum *s) {
-    if (s->made) return div_up(k->nlane, k->g->lanes) + k->nv - 1;
+    if (s->made) return k->v_block / k->g->lanes;
     return tile_vectors(k->g, k->v, k->nlane, k->nv) + (s->columns - k->nlane) / k->g->lanes;
+}
+
+static int64_t stream_of(const Kernel *g, const IntegerSum *s) {
+    int64_t stream = g->lanes * integer_bytes(s) * integer_steps(s);
+    for (int i = 0; i < s->n - s->run; i++) stream *= s->extent[i];
+    return stream;
 }
 
 static void pack(const Integer *k, IntegerSum *s, Expr *zero) {
     const Kernel *g = k->g;
     Packed p = {0};
-    s->stream = g->lanes * INTEGER_QUAD * integer_steps(s);
-    for (int i = 0; i < s->n - s->run; i++) s->stream *= s->extent[i];
+    s->stream = stream_of(g, s);
     if (s->made) return;
     bool known = plan_packing(k, s, &p) && weight_zero(k, s, zero, &p);
     ASSERT(known);
@@ -262,12 +285,11 @@ static void choose_blocks(Integer *k) {
     int64_t longest = 1, m = 1;
     bool copied = false;
     for (int i = 0; i < k->n; i++) {
-        int64_t all = 1;
-        for (int d = 0; d < k->s[i].n; d++) all *= k->s[i].extent[d];
-        if (all > longest) longest = all;
-        copied |= k->s[i].copied;
+        const IntegerSum *s = &k->s[i];
+        if (s->row << s->pairs > longest) longest = s->row << s->pairs;
+        copied |= s->copied || s->pairs;
     }
-    k->block = (copied ? COPIED_BYTES : NEAR_BYTES) / round_up(longest, INTEGER_QUAD);
+    k->block = (copied ? COPIED_BYTES : NEAR_BYTES) / longest;
     if (k->block > BLOCK_MOST) k->block = BLOCK_MOST;
     if (k->across && k->block > ACROSS_MOST) k->block = ACROSS_MOST;
     if (k->block < k->rows) k->block = k->rows;
@@ -297,6 +319,25 @@ static void find_window(const Integer *k, IntegerSum *s) {
     }
 }
 
+/* Tiles and blocks along v whose packed factors fit on the stack. */
+static void choose_made(Integer *k) {
+    int64_t bytes = 0; /* of a vector's */
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].made) bytes += stream_of(k->g, &k->s[i]);
+    if (!bytes) return;
+    while (k->nv > 1 && k->nv * bytes > MADE_BYTES) k->nv--;
+    const int64_t most = MADE_BYTES / (k->nv * bytes) * k->nv, all = div_up(k->nlane, k->g->lanes);
+    k->v_block = (most < all ? most : round_up(all, k->nv)) * k->g->lanes;
+}
+
+/* Vectors of sums that fit into registers, beside those of factors. */
+static int sums_most(const Integer *k) {
+    int most = k->g->lanes >= 16 ? 24 : 12;
+    for (int i = 0; i < k->n && most < 24; i++)
+        if (!k->s[i].pairs) most = k->s[i].channels ? 8 : 10;
+    return most;
+}
+
 static void choose_tile(Integer *k) {
     const Kernel *g = k->g;
     const int64_t nvec = div_up(k->nlane, g->lanes), most = g->lanes >= 16 ? 4 : 2;
@@ -305,8 +346,9 @@ static void choose_tile(Integer *k) {
     k->m = inner > 0 ? g->axis[g->naxis - 2] : NULL;
     k->b = inner > 1 ? g->axis[g->naxis - 3] : NULL;
     k->nv = (int)div_up(nvec, div_up(nvec, most));
+    choose_made(k);
     k->vt = k->nv * g->lanes;
-    k->rows = k->m ? (g->lanes >= 16 ? 24 : 8) / k->nv : 1;
+    k->rows = k->m ? sums_most(k) / k->nv : 1;
     for (int i = 0; i < g->n && k->m; i++) {
         Expr *by_v = e_coef(g->c, g->position[i], k->v), *by_m = e_coef(g->c, g->position[i], k->m);
         if (!e_is_ival(by_v, 1) && e_is_ival(by_m, 1)) k->across |= 1u << i;
@@ -317,8 +359,7 @@ static void choose_tile(Integer *k) {
 
 /* Whether enough rows multiply a factor that has to be packed first, on the stack. */
 static bool worth_making(const Integer *k, const IntegerSum *s) {
-    return k->m && axis_size(k->m, MADE_ROWS) >= MADE_ROWS &&
-           integer_vectors(k, s) * s->stream <= MADE_BYTES;
+    return !s->made || (k->v_block && k->m && axis_size(k->m, MADE_ROWS) >= MADE_ROWS);
 }
 
 bool kernel_integer(Kernel *g) {
@@ -332,7 +373,7 @@ bool kernel_integer(Kernel *g) {
     for (int i = 0; i < k->n; i++) {
         product_of_bytes(k->s[i].reduce, &p);
         pack(k, &k->s[i], p.zero[p.load[1] == k->s[i].w]);
-        if (k->s[i].made && !worth_making(k, &k->s[i])) return false;
+        if (!worth_making(k, &k->s[i])) return false;
     }
     g->kind = KERNEL_INTEGER;
     g->integer = k;

@@ -8,6 +8,8 @@
  * Products: of the domain only w moves along the last axis, v, which is laid over vector lanes. x
  * lies together along a run of the sum's axes; each step takes four neighbours of it, which all
  * lanes share, and a vector of w's quads. Where x does not lie so, the rows of a block are copied.
+ * Where the processor has no sums of four products, and w is not so small that two fit into 16
+ * bits, a step takes two neighbours, of rows that have been copied to 16 bits.
  *
  * Channels, of a depthwise convolution: both factors move along v, x by single elements. Each step
  * takes two elements of the sum, in 16 bits.
@@ -37,9 +39,12 @@ typedef struct IntegerSum {
     Expr *column;    /* of w, in front of those along v: by the outermost axes */
     int64_t columns; /* of w */
     bool channels;
-    bool made;    /* w is no constant: units pack it for themselves, whenever outer axes move it */
+    bool made; /* w is no constant: units pack it for themselves, by blocks along v, whenever outer
+                  axes move it */
     Expr *w_zero; /* made: int32, the same along v; NULL: 0 */
-    bool copied;  /* x does not lie together */
+    bool copied;  /* x does not lie together, and all of the sum is its run */
+    bool pairs;   /* rows of x are copied to 16 bits */
+    bool small;   /* sums of two products fit into 16 bits, and the processor needs that */
     /* Channels: the last axis in front of the run is a window along m, each position `every`
      * elements further on, so that neighbours share elements; 0: it is not. */
     int every;
@@ -47,6 +52,7 @@ typedef struct IntegerSum {
     Axis *axis[INTEGER_AXES];
     int64_t extent[INTEGER_AXES];
     int64_t length;       /* of the run */
+    int64_t row;          /* elements of a copied row of x */
     int64_t stream;       /* bytes of a vector of packed w's */
     const Packed *packed; /* [vector][axes in front of the run][step][lane][element of a step] */
     const Packed *sums;   /* by column: of w less its zero point */
@@ -64,6 +70,8 @@ typedef struct Integer {
     int height[INTEGER_HEIGHTS],
         nheight;                     /* that there are micro-kernels for: `rows` first, falling */
     int64_t block, m_block, b_block; /* positions of a block, at most; along m; along b */
+    int64_t v_block; /* positions along v that factors which are no constants are packed for at
+                        once; 0: there are none */
     uint32_t
         across; /* bit i: member i lies together along m; a block's are stored by transposing */
 } Integer;
@@ -71,10 +79,9 @@ typedef struct Integer {
 /* Vectors of packed w's: a tile may start at any of the domain's. */
 int64_t integer_vectors(const Integer *k, const IntegerSum *s);
 
-/* Bytes of w's in a vector's step: of as many products for each lane. */
-#define INTEGER_QUAD 4
-/* Elements of a step, and steps of a run. */
-static inline int integer_step(const IntegerSum *s) { return s->channels ? 2 : INTEGER_QUAD; }
+/* Elements of a step, bytes of w's in a lane of it, and steps of a run. */
+static inline int integer_step(const IntegerSum *s) { return s->channels || s->pairs ? 2 : 4; }
+static inline int integer_bytes(const IntegerSum *s) { return s->pairs ? 2 : 4; }
 static inline int64_t integer_steps(const IntegerSum *s) {
     return (s->length + integer_step(s) - 1) / integer_step(s);
 }

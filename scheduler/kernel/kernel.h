@@ -23,6 +23,7 @@ typedef enum KernelKind {
     KERNEL_SPARSE,      /* the same with constants that are mostly zero (sparse.h) */
     KERNEL_INTEGER,     /* int32 sums of products of 8-bit integers (integer.h) */
     KERNEL_DEPTHWISE,   /* sums over windows of which each lane has its own (depthwise.h) */
+    KERNEL_PLANES,      /* sums over windows along rows (planes.h) */
     KERNEL_ATTENTION,   /* softmax-weighted sums by blocks of keys (attend.h) */
     KERNEL_DOTS,        /* sums of products by a block of threads (dots.h) */
     KERNEL_THREADS,     /* elements or sums dealt out to a block of threads (threads.h) */
@@ -57,6 +58,10 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
+    /* along which a strip has a range (Stmt.op.strip), each of its positions `apiece` of the
+     * kernel's; or NULL */
+    Axis *strip;
+    Expr *apiece;
     int step;        /* loops: neighbours along the last axis that are computed side by side */
     int64_t scratch; /* bytes of a block's own memory, while the group runs */
     OwnPart *own;    /* in the order in which they are read */
@@ -72,6 +77,7 @@ typedef struct Kernel {
         const struct SparseKernel *sparse;
         const struct Integer *integer;
         const struct Depthwise *depthwise;
+        const struct PlanesKernel *planes;
         const struct AttentionKernel *attention;
         const struct DotsKernel *dots;
         const struct ThreadsKernel *threads;
@@ -80,6 +86,8 @@ typedef struct Kernel {
 
 /* Joins neighbouring axes along which every access is contiguous. */
 void kernel_collapse(Kernel *k);
+/* Whether the kernel begins and ends where it is told to along its strip. */
+bool kernel_has_strips(const Kernel *k);
 /* Vectors that tiles of `nv` over `lanes` positions of axis v may take, wherever units begin. */
 int64_t tile_vectors(const Kernel *k, const Axis *v, int64_t lanes, int nv);
 

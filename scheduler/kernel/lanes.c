@@ -36,17 +36,44 @@ static bool take(void *user, Expr *e) {
     return moves;
 }
 
-bool kernel_lanes(Kernel *g) {
-    LanesKernel *k = NEW(g->a, LanesKernel);
-    int64_t n;
-    if (!g->naxis) return false;
-    k->g = g;
-    k->v = g->axis[g->naxis - 1];
-    if (e_is_int(k->v->extent, &n) && n * 2 < g->lanes) return false;
+/* Whether all reductions can be computed for lanes along v. */
+static bool takes_all(LanesKernel *k, Axis *v) {
+    const Kernel *g = k->g;
     Map *seen = map_new(g->a);
+    int64_t n;
+    k->v = v;
+    k->n = 0;
+    if (e_is_int(v->extent, &n) && n * 2 < g->lanes) return false;
     for (int i = 0; i < g->n; i++)
         if (!all_reductions(seen, g->value[i], take, k)) return false;
-    if (!k->n) return false;
+    return k->n > 0;
+}
+
+/* Whether the members can be moved from tiles of v and the last axis to where they lie. */
+static bool can_be_across(const LanesKernel *k) {
+    const Kernel *g = k->g;
+    for (int i = 0; i < g->n; i++) {
+        const Expr *v = e_coef(g->c, g->position[i], k->v), *m = e_coef(g->c, g->position[i], k->m);
+        if (g->value[i]->flags & EF_GUARD || !v || v->flags & EF_AXIS || !m || !e_is_ival(m, 1))
+            return false;
+    }
+    return true;
+}
+
+bool kernel_lanes(Kernel *g) {
+    LanesKernel *k = NEW(g->a, LanesKernel);
+    if (!g->naxis) return false;
+    k->g = g;
+    Axis *last = g->axis[g->naxis - 1];
+    k->tile = LANES_TILE;
+    bool found = takes_all(k, last);
+    for (int i = g->naxis - 2; i >= 0 && !found && axis_size(last, LANES_ROWS) > 1; i--) {
+        k->m = last;
+        k->tile = LANES_ACROSS;
+        found =
+            axis_size(g->axis[i], 0) >= g->lanes && takes_all(k, g->axis[i]) && can_be_across(k);
+    }
+    if (!found) return false;
     double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
     if (!decide_value(g->p, X_LANES, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     g->kind = KERNEL_LANES;

@@ -9,10 +9,14 @@
  * the constant (few rows), or by multiplying. */
 #define ROWS_EACH 2.0
 #define WINDOW_EACH                                                                                \
-    4.0 /* by rows, of windows of 3 x 3, which have fewer products by Winograd's way */
+    3.4 /* by rows, of windows of 3 x 3, which have fewer products by Winograd's way */
 #define SLOT_FEW 0.036
 #define SLOT_MANY 0.07
 #define FEW_ROWS 4
+#define MOST_VECTORS 8 /* of a tile */
+/* An element of a copy, as a multiple of one of a dense product: alone, or turned in registers. */
+#define COPIED_EACH 16.0
+#define TURNED_EACH 4.0
 
 double sparse_density(const Const *k) {
     int64_t n = 0;
@@ -130,24 +134,27 @@ static void list_rows(SparseKernel *k, const Found *f, SparseSum *s) {
     const Kernel *g = k->g;
     int64_t n, count = 0;
     const int64_t *from = lists_of(g, f, k->v, s, &n);
+    const int64_t inner = f->length / f->extent[0], step = k->chunk * inner;
     for (int64_t l = 0; l < n; l++)
         for (int64_t i = 0; i < f->length; i++)
             count += element(f, from[l] + place(f, i, f->stride)) != 0;
-    int32_t *start = NEWN(g->a, int32_t, n + 1), *at = NEWN(g->a, int32_t, count + 1);
+    int32_t *start = NEWN(g->a, int32_t, n * k->blocks + 1), *at = NEWN(g->a, int32_t, count + 1);
     float *value = NEWN(g->a, float, count + 1);
     count = 0;
-    for (int64_t l = 0; l < n; l++) {
+    for (int64_t l = 0; l < n * k->blocks; l++) {
+        const int64_t first = l / n * step;
         start[l] = (int32_t)count;
-        for (int64_t i = 0; i < f->length; i++) {
-            const float w = element(f, from[l] + place(f, i, f->stride));
+        for (int64_t i = first; i < first + step && i < f->length; i++) {
+            const float w = element(f, from[l % n] + place(f, i, f->stride));
             if (w == 0) continue;
             value[count] = w;
-            at[count++] = (int32_t)(s->copy >= 0 ? i * k->vt : place(f, i, f->x_stride));
+            at[count++] = (int32_t)(s->copy >= 0 ? (i - first) * k->vt : place(f, i, f->x_stride));
         }
     }
-    start[n] = (int32_t)count;
+    s->lists = n;
+    start[n * k->blocks] = (int32_t)count;
     const char *what = f->p.load[f->w]->t->name;
-    s->start = constant(g, what, DT_I32, n + 1, start);
+    s->start = constant(g, what, DT_I32, n * k->blocks + 1, start);
     s->value = constant(g, what, DT_F32, count + 1, value);
     s->at = constant(g, what, DT_I32, count + 1, at);
 }
@@ -169,15 +176,112 @@ static int copy_of(const SparseKernel *k, const Finder *y, int j) {
     return -1;
 }
 
-/* So many that the copies of a tile, should all be needed, stay near. */
-static int64_t most_vectors(const Finder *y, Axis *v) {
-    int64_t length = 1;
+/* What lies together along the sum's last axis is turned in registers. */
+static Expr *turned(Cx *c, const Found *f, Axis *v) {
+    Expr *step = e_coef(c, f->p.flat[!f->w], v);
+    int64_t n;
+    return f->plain && f->x_stride[f->n - 1] == 1 && step && e_is_int(step, &n) && n > 0 ? step
+                                                                                         : NULL;
+}
+
+/* The axis of the lists along which all members are stored together, where they are not along v. */
+static Axis *columns_of(const SparseKernel *k, const Finder *y) {
+    const Kernel *g = k->g;
+    for (int i = 0; i < g->n; i++)
+        if (e_is_ival(e_coef(g->c, g->position[i], k->v), 1)) return NULL;
+    for (int d = 0; d < g->naxis; d++) {
+        bool all = g->axis[d] != k->v;
+        for (int j = 0; j < y->n; j++) all &= y->f[j].along[d] != 0;
+        for (int i = 0; i < g->n; i++)
+            all = all && e_is_ival(e_coef(g->c, g->position[i], g->axis[d]), 1);
+        if (all) return g->axis[d];
+    }
+    return NULL;
+}
+
+/* Whether axis number d has no part in the choice of a list. */
+static bool along_none(const Finder *y, int d) {
     for (int j = 0; j < y->n; j++)
-        if (y->f[j].length > length &&
-            !e_is_ival(e_coef(y->g->c, y->f[j].p.flat[!y->f[j].w], v), 1))
-            length = y->f[j].length;
-    const int64_t n = SPARSE_COPY / (length * y->g->lanes * 4);
-    return n < 1 ? 1 : n > 8 ? 8 : n;
+        if (y->f[j].along[d]) return false;
+    return true;
+}
+
+/* How many rows along axis u of `vectors` each are a tile: as few as fill the registers with the
+ * least waste. */
+static int rows_of_tile(int64_t n, int64_t vectors) {
+    int best = 1;
+    int64_t least = INT64_MAX;
+    for (int nu = 1; nu * vectors <= MOST_VECTORS && nu <= n; nu++) {
+        const int64_t all = round_up(n, nu);
+        if (nu * vectors < SPARSE_CHAINS && nu < n) continue;
+        if (all < least) least = all, best = nu;
+    }
+    return best;
+}
+
+/* The tile of axis number v, and of another one where v is short. Sums are copied as k->s says. */
+static void choose_tile(SparseKernel *k, const Finder *y, int v) {
+    const Kernel *g = k->g;
+    const int64_t vectors = div_up(axis_size(g->axis[v], 0), g->lanes);
+    bool copied = true;
+    for (int j = 0; j < k->n; j++) copied &= k->s[j].copy >= 0 && !k->s[j].turned;
+    k->nv = (int)div_up(vectors, div_up(vectors, SPARSE_CHAINS));
+    k->nu = 1;
+    for (int d = g->naxis - 1; d >= 0 && copied && !k->u && vectors * 2 <= SPARSE_CHAINS; d--) {
+        bool used = d != v && axis_size(g->axis[d], 0) > 1 && along_none(y, d) && !k->columns;
+        for (int j = 0; j < y->n; j++)
+            used = used && e_uses_axis(y->f[j].p.flat[!y->f[j].w], g->axis[d]);
+        if (!used) continue;
+        k->u = g->axis[d];
+        k->nu = rows_of_tile(axis_size(k->u, 0), vectors);
+        k->nv = (int)vectors * k->nu;
+    }
+    k->vt = k->nv * g->lanes;
+}
+
+/* An axis of lists inside the loops over tiles: what is copied does not depend on it. */
+static bool is_inner(const SparseKernel *k, const Finder *y, int d) {
+    bool inner = k->g->axis[d] != k->v && !along_none(y, d);
+    for (int j = 0; j < y->n; j++)
+        inner =
+            inner && (k->s[j].copy < 0 || !e_uses_axis(y->f[j].p.flat[!y->f[j].w], k->g->axis[d]));
+    return inner;
+}
+
+/* Cuts the sums into blocks. Returns the bytes of the copies. */
+static int64_t choose_blocks(SparseKernel *k, const Finder *y) {
+    const Kernel *g = k->g;
+    int64_t step = 0, copied = 0; /* elements at a step of the first axis */
+    bool equal = true;
+    k->place = e_int(g->c, 0);
+    k->places = k->blocks = 1;
+    for (int j = 0; j < k->n; j++) {
+        bool first = k->s[j].copy >= 0;
+        for (int i = 0; i < j; i++) first &= k->s[i].copy != k->s[j].copy;
+        if (first) step += y->f[j].length / y->f[j].extent[0];
+        equal &= k->s[j].copy >= 0 && y->f[j].extent[0] == y->f[0].extent[0];
+    }
+    for (int d = 0; d < g->naxis; d++) {
+        const int64_t n = axis_size(g->axis[d], 1);
+        if (!is_inner(k, y, d)) continue;
+        k->place = e_add(g->c, e_muli(g->c, k->place, n), e_axis(g->c, g->axis[d]));
+        k->places *= n;
+    }
+    k->chunk = y->f[0].extent[0];
+    const int64_t bytes = step * k->chunk * k->vt * 4;
+    if (equal && bytes > 2 * SPARSE_NEAR && k->places * k->n * k->vt * 4 <= SPARSE_KEPT) {
+        const int64_t blocks = div_up(bytes, SPARSE_NEAR);
+        k->chunk = div_up(k->chunk, blocks);
+        k->blocks = div_up(y->f[0].extent[0], k->chunk);
+    }
+    for (int j = 0; j < k->n; j++) {
+        bool first = k->s[j].copy >= 0;
+        for (int i = 0; i < j; i++) first &= k->s[i].copy != k->s[j].copy;
+        const Found *f = &y->f[j];
+        const int64_t n = equal ? k->chunk : f->extent[0];
+        if (first) copied += f->length / f->extent[0] * n * k->vt * 4;
+    }
+    return copied;
 }
 
 /* Lays axis number v over lanes. Returns the time as a share of the dense product's; 0: it cannot
@@ -187,13 +291,11 @@ static double by_rows(SparseKernel *k, const Finder *y, int v) {
     Cx *c = g->c;
     Axis *x = g->axis[v];
     int64_t n = axis_size(x, 0), grain = 0;
-    double ratio = 0, copied = 0;
-    if (n < g->lanes) return 0;
+    double ratio = 0;
+    if (n < g->lanes / 2) return 0;
     if (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)) return 0;
-    const int64_t vectors = div_up(n, g->lanes), tiles = div_up(vectors, most_vectors(y, x));
     *k = (SparseKernel){.g = k->g, .rows = true, .n = y->n, .v = x};
-    k->nv = (int)div_up(vectors, tiles);
-    k->vt = k->nv * g->lanes;
+    k->columns = columns_of(k, y);
     for (int j = 0; j < y->n; j++) {
         const Found *f = &y->f[j];
         SparseSum *s = &k->s[j];
@@ -206,34 +308,28 @@ static double by_rows(SparseKernel *k, const Finder *y, int v) {
         for (int i = 0; i < g->naxis; i++)
             if (f->along[i] && !e_uses_axis(f->p.flat[!f->w], g->axis[i]))
                 lists *= (double)axis_size(g->axis[i], 1);
-        if (!f->plain || !e_is_ival(e_coef(c, f->p.flat[!f->w], x), 1)) {
+        const bool together = e_is_ival(e_coef(c, f->p.flat[!f->w], x), 1);
+        if (f->n > 1 || !f->plain || !together) {
             s->copy = copy_of(k, y, j);
             if (s->copy < 0) {
                 s->copy = k->ncopy++;
-                copied += (double)f->length * k->vt * 4;
-                ratio += 16 / lists; /* an element at a time */
+                s->together = together;
+                s->turned = together ? NULL : turned(c, f, x);
+                ratio += (s->turned || together ? TURNED_EACH : COPIED_EACH) / lists;
             }
             s->base = e_int(c, 0);
         }
         const bool window = f->n == 3 && f->extent[1] == 3 && f->extent[2] == 3;
         ratio += f->density * (window ? WINDOW_EACH : ROWS_EACH);
     }
-    return copied > SPARSE_COPY ? 0 : ratio / y->n;
+    for (int d = 0; d < g->naxis; d++)
+        if (g->axis[d] == k->columns && !is_inner(k, y, d)) return 0;
+    choose_tile(k, y, v);
+    if (n < g->lanes) ratio *= (double)g->lanes / (double)n;
+    return choose_blocks(k, y) > SPARSE_COPY ? 0 : ratio / y->n;
 }
 
 /* ---- by columns ------------------------------------------------------------------------------ */
-/* The chunks of a tile's block: slots of the fullest of its columns, in chunks. */
-static int chunks_of(const Found *f, const int64_t *column, int lanes, int64_t from, int64_t to) {
-    int most = 0;
-    for (int l = 0; l < lanes; l++) {
-        int n = 0;
-        for (int64_t i = from; i < to && column[l] >= 0; i++)
-            n += element(f, column[l] + i * f->stride[0]) != 0;
-        if (n > most) most = n;
-    }
-    return (most + SPARSE_SLOTS - 1) / SPARSE_SLOTS;
-}
-
 typedef struct Tiles {
     const Kernel *g;
     const Found *f;
@@ -241,6 +337,14 @@ typedef struct Tiles {
     int64_t lists, per; /* tiles of a list's columns */
     const int64_t *from;
 } Tiles;
+
+/* What the chunks hold: counted, or filled in too. */
+typedef struct ColumnChunks {
+    int64_t n;
+    float *value; /* NULL: they are counted */
+    uint32_t *index;
+    int32_t *block;
+} ColumnChunks;
 
 /* Where the columns of tile t begin in the constant; -1: beyond the last one. */
 static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
@@ -252,68 +356,79 @@ static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
     }
 }
 
-/* Block b of the sum begins here: the last one overlaps. Elements before `*first` are others'. */
-static int64_t block_at(const Found *f, int lanes, int64_t b, int64_t *first) {
-    *first = b * 2 * lanes;
-    return *first + 2 * lanes <= f->length ? *first : f->length - 2 * lanes;
+/* The column's next element from i on, below `end`. */
+static int64_t next_element(const Found *f, int64_t column, int64_t i, int64_t end) {
+    while (i < end && (column < 0 || element(f, column + i * f->stride[0]) == 0)) i++;
+    return i;
+}
+
+/* Slots of the block at `at`, of lane l, whose elements before next[l] are stored already. */
+static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int64_t at, int slots,
+                      ColumnChunks *k) {
+    const int lanes = y->g->lanes;
+    const int64_t end = at + 2 * lanes;
+    uint32_t *index = k->value ? k->index + k->n * lanes : NULL, place = 0;
+    for (int i = 0; i < slots; i++) {
+        *next = next_element(y->f, column, *next, end);
+        const bool stored = *next < end;
+        /* A slot without an element takes the last one again, times zero. */
+        if (stored) place = (uint32_t)(*next - at);
+        if (index) {
+            k->value[(k->n * SPARSE_SLOTS + i) * lanes + l] =
+                stored ? element(y->f, column + *next * y->f->stride[0]) : 0;
+            index[i / SPARSE_SLOTS * lanes + l] |= place << i % SPARSE_SLOTS * 8;
+        }
+        *next += stored;
+    }
+}
+
+/* The chunks of tile t: blocks of two vectors, each half of it the next one's too, so that a column
+ * of few elements goes ahead while others finish. */
+static void chunks_of(const Tiles *y, int64_t t, ColumnChunks *k) {
+    const int64_t lanes = y->g->lanes, length = y->f->length;
+    int64_t column[64], next[64] = {0};
+    columns_at(y, t, column);
+    for (int64_t at = 0; at + 2 * lanes < length + lanes; at += lanes) {
+        const bool last = at + 2 * lanes >= length;
+        if (last) at = length - 2 * lanes;
+        int most = 0;
+        for (int l = 0; l < lanes; l++) {
+            int n = 0;
+            const int64_t end = last ? length : at + lanes;
+            for (int64_t i = next[l]; (i = next_element(y->f, column[l], i, end)) < end; i++) n++;
+            if (n > most) most = n;
+        }
+        const int chunks = (most + SPARSE_SLOTS - 1) / SPARSE_SLOTS;
+        for (int l = 0; l < lanes; l++)
+            fill_lane(y, l, column[l], &next[l], at, chunks * SPARSE_SLOTS, k);
+        for (int i = 0; i < chunks && k->value; i++) k->block[k->n + i] = (int32_t)at;
+        k->n += chunks;
+    }
 }
 
 static int64_t count_chunks(const Tiles *y) {
-    int64_t column[64], first, n = 0, lanes = y->g->lanes;
-    for (int64_t t = 0; t < y->lists * y->per; t++) {
-        columns_at(y, t, column);
-        for (int64_t b = 0; b * 2 * lanes < y->f->length; b++) {
-            const int64_t at = block_at(y->f, (int)lanes, b, &first);
-            n += chunks_of(y->f, column, (int)lanes, first, at + 2 * lanes);
-        }
-    }
-    return n;
-}
-
-static void fill_block(const Tiles *y, const int64_t *column, int64_t first, int64_t at, int slots,
-                       float *value, uint32_t *index) {
-    const int lanes = y->g->lanes;
-    for (int l = 0; l < lanes; l++) {
-        int slot = 0;
-        uint32_t at_slot[64] = {0};
-        for (int64_t i = first; i < at + 2 * lanes && column[l] >= 0; i++) {
-            const float w = element(y->f, column[l] + i * y->f->stride[0]);
-            if (w == 0) continue;
-            value[slot * lanes + l] = w;
-            at_slot[slot++] = (uint32_t)(i - at);
-        }
-        /* Slots without an element take one that counts anyway, times zero. */
-        for (const uint32_t any = slot ? at_slot[slot - 1] : 0; slot < slots; slot++)
-            at_slot[slot] = any;
-        for (int i = 0; i < slots; i++)
-            index[i / SPARSE_SLOTS * lanes + l] |= at_slot[i] << i % SPARSE_SLOTS * 8;
-    }
+    ColumnChunks k = {0};
+    for (int64_t t = 0; t < y->lists * y->per; t++) chunks_of(y, t, &k);
+    return k.n;
 }
 
 static void list_columns(SparseKernel *k, const Tiles *y, SparseSum *s) {
     const Kernel *g = k->g;
     const int64_t tiles = y->lists * y->per, n = count_chunks(y), lanes = g->lanes;
-    int32_t *start = NEWN(g->a, int32_t, tiles + 1), *block = NEWN(g->a, int32_t, n + 1);
-    float *value = NEWN(g->a, float, n *SPARSE_SLOTS *lanes + 1);
-    uint32_t *index = NEWN(g->a, uint32_t, n * lanes + 1);
-    int64_t column[64], first, chunk = 0;
+    int32_t *start = NEWN(g->a, int32_t, tiles + 1);
+    ColumnChunks c = {.value = NEWN(g->a, float, n *SPARSE_SLOTS *lanes + 1),
+                      .index = NEWN(g->a, uint32_t, n * lanes + 1),
+                      .block = NEWN(g->a, int32_t, n + 1)};
     for (int64_t t = 0; t < tiles; t++) {
-        start[t] = (int32_t)chunk;
-        columns_at(y, t, column);
-        for (int64_t b = 0; b * 2 * lanes < y->f->length; b++) {
-            const int64_t at = block_at(y->f, (int)lanes, b, &first);
-            const int more = chunks_of(y->f, column, (int)lanes, first, at + 2 * lanes);
-            fill_block(y, column, first, at, more * SPARSE_SLOTS,
-                       value + chunk * SPARSE_SLOTS * lanes, index + chunk * lanes);
-            for (int i = 0; i < more; i++) block[chunk++] = (int32_t)at;
-        }
+        start[t] = (int32_t)c.n;
+        chunks_of(y, t, &c);
     }
-    start[tiles] = (int32_t)chunk;
+    start[tiles] = (int32_t)c.n;
     const char *what = y->f->p.load[y->f->w]->t->name;
     s->start = constant(g, what, DT_I32, tiles + 1, start);
-    s->block = constant(g, what, DT_I32, n + 1, block);
-    s->value = constant(g, what, DT_F32, n * SPARSE_SLOTS * lanes + 1, value);
-    s->at = constant(g, what, DT_I32, n * lanes + 1, index);
+    s->block = constant(g, what, DT_I32, n + 1, c.block);
+    s->value = constant(g, what, DT_F32, n * SPARSE_SLOTS * lanes + 1, c.value);
+    s->at = constant(g, what, DT_I32, n * lanes + 1, c.index);
 }
 
 static Tiles tiles_of(const SparseKernel *k, const Found *f, int v, SparseSum *s) {
@@ -329,7 +444,8 @@ static double by_columns(SparseKernel *k, const Finder *y, int v) {
     double ratio = 0;
     if (n < g->lanes || (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)))
         return 0;
-    *k = (SparseKernel){.g = k->g, .n = y->n, .v = x, .nv = 1, .vt = g->lanes};
+    *k =
+        (SparseKernel){.g = k->g, .n = y->n, .v = x, .nv = 1, .nu = 1, .vt = g->lanes, .blocks = 1};
     for (int i = 0; i < g->naxis; i++)
         if (i != v && !y->f[0].along[i]) rows *= axis_size(g->axis[i], FEW_ROWS);
     for (int j = 0; j < y->n; j++) {
@@ -350,40 +466,25 @@ static double by_columns(SparseKernel *k, const Finder *y, int v) {
     return ratio / y->n;
 }
 
-/* The axis of the lists along which all members are stored together, where they are not along v. */
-static Axis *columns_of(const SparseKernel *k, const Finder *y) {
-    const Kernel *g = k->g;
-    for (int i = 0; i < g->n; i++)
-        if (e_is_ival(e_coef(g->c, g->position[i], k->v), 1)) return NULL;
-    for (int d = 0; d < g->naxis; d++) {
-        bool all = g->axis[d] != k->v;
-        for (int j = 0; j < y->n; j++) all &= y->f[j].along[d] != 0;
-        for (int i = 0; i < g->n; i++)
-            all = all && e_is_ival(e_coef(g->c, g->position[i], g->axis[d]), 1);
-        if (all) return g->axis[d];
-    }
-    return NULL;
-}
-
 /* ---- the kernel ------------------------------------------------------------------------------ */
-/* Around the tiles of v: axes that no list is chosen by; by columns all others are inside. */
+/* Around the tiles of u and v: axes that no list is chosen by, or by which x moves too; by columns
+ * all others are inside. */
 static void order_axes(SparseKernel *k, const Finder *y) {
     Kernel *g = k->g;
     Axis *outer[MAX_RANK], *inner[MAX_RANK];
     int n = 0, m = 0;
     for (int i = 0; i < g->naxis; i++) {
-        bool chosen = false;
-        for (int j = 0; j < y->n; j++) chosen |= y->f[j].along[i] != 0;
-        if (g->axis[i] == k->v) continue;
-        if (chosen != k->rows)
+        if (g->axis[i] == k->v || (k->u && g->axis[i] == k->u)) continue;
+        if (k->rows ? !is_inner(k, y, i) : !along_none(y, i))
             outer[n++] = g->axis[i];
         else
             inner[m++] = g->axis[i];
     }
     k->nouter = n;
     memcpy(g->axis, outer, sizeof *outer * (size_t)n);
-    g->axis[n] = k->v;
-    memcpy(g->axis + n + 1, inner, sizeof *inner * (size_t)m);
+    if (k->u) g->axis[n++] = k->u;
+    g->axis[n++] = k->v;
+    memcpy(g->axis + n, inner, sizeof *inner * (size_t)m);
 }
 
 bool kernel_sparse(Kernel *g) {
@@ -411,7 +512,6 @@ bool kernel_sparse(Kernel *g) {
         const Tiles t = tiles_of(k, &y.f[j], at, &k->s[j]);
         list_columns(k, &t, &k->s[j]);
     }
-    if (k->rows) k->columns = columns_of(k, &y);
     order_axes(k, &y);
     g->kind = KERNEL_SPARSE;
     g->sparse = k;

@@ -6,6 +6,7 @@
  * reads of freshly computed tensors private; among equals the one with more work to share. Loop
  * bodies are visited twice, so that a carried value's reader sees how its writer is split. */
 #include "scheduler/plan/distribute.h"
+#include "scheduler/plan/parts.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
@@ -18,6 +19,8 @@
 #else
 #define TINY_GRAIN 0
 #endif
+
+#define FEW_GRAINS 4 /* for each unit: one more or less would matter */
 
 typedef struct Owner { /* how a tensor's memory is written */
     bool known;
@@ -35,6 +38,7 @@ typedef struct Dist {
     Level level;          /* of the units that share what is here… */
     int unit;             /* … and the first of them */
     int grain;            /* of long axes */
+    bool fine;            /* what is run in parts is shared, also where one unit runs, row by row */
     Map *wanted; /* group -> dimensions to split, a bit each, where more than scores is known; else
                     0 */
 } Dist;
@@ -65,18 +69,20 @@ static bool is_columns(const Dist *d, const Stmt *s, const Axis *x) {
 }
 
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
- * by whole vectors, and so are those that kernels lay over lanes; other short ones (heads), and
- * rows of which only the run knows how many there are, element by element. For blocks of threads
- * neither matters. */
+ * by whole vectors, and so are those that kernels lay over lanes; others of which units have few
+ * grains each, or of which only the run knows how many there are, element by element. For blocks of
+ * threads neither matters. */
 static int grain_of(const Dist *d, const Stmt *s, int dim, const Expr *extent) {
     const bool last = dim == s->op.t[0]->rank - 1;
-    const int grain = d->grain;
+    const int64_t grain = d->grain, units = schedule_units(d->p->schedule, s->level);
     int64_t n;
     if (TINY_GRAIN || device_is_gpu(d->p->schedule->device)) return 1;
-    if (!e_is_int(extent, &n)) return last ? grain : 1;
-    return n < 16 || (!last && n < 64 && !is_columns(d, s, s->op.t[0]->axis[dim])) ? 1
-           : n < 2 * grain                                                         ? 16
-                                                                                   : grain;
+    if (d->fine && !last) return 1;
+    if (!e_is_int(extent, &n)) return last ? (int)grain : 1;
+    if (n < 16 ||
+        (!last && n < FEW_GRAINS * grain * units && !is_columns(d, s, s->op.t[0]->axis[dim])))
+        return 1;
+    return n < 2 * grain || n < grain * units ? 16 : (int)grain;
 }
 
 const Part part_whole = {PART_WHOLE, 0, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, 0, NULL, 0};
@@ -104,6 +110,7 @@ static Part part_split(const Stmt *s, int dim, int64_t shift) {
 Part part_written(const Stmt *s) {
     const Tensor *lead = s->op.t[0];
     if (!s->op.split) return part_solo;
+    if (s->op.band) return part_whole; /* a unit's band is of no grains */
     for (int d = 0; d < lead->rank; d++)
         if (lead->axis[d] == s->op.split) return part_split(s, d, 0);
     return part_whole;
@@ -139,6 +146,7 @@ static void read_load(void *user, Expr *e) {
 
 Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
     if (!s->op.split) return part_solo;
+    if (s->op.band) return part_whole;
     ReadScan r = {c, t, s->op.split, -2, 0};
     stmt_loads(c, s, read_load, &r);
     return r.dim < 0 ? part_whole : part_split(s, r.dim, r.shift);
@@ -220,7 +228,8 @@ static void choose(Dist *d, Stmt *s) {
         return;
     }
     const Schedule *plan = d->p->schedule;
-    if (d->level == LEVEL_CORE || s->level == LEVEL_CORE || is_one(plan)) { /* nothing is shared */
+    if (d->level == LEVEL_CORE || s->level == LEVEL_CORE ||
+        (is_one(plan) && !d->fine)) { /* nothing is shared */
         s->op.split = NULL;
         for (int i = 0; i < s->op.n; i++)
             d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->unit)};
@@ -312,6 +321,63 @@ static void best_for_loop(Dist *d, Stmt *s) {
     d->favoured = NULL;
 }
 
+/* ---- loops in parts -------------------------------------------------------------------------- */
+typedef struct LoopReads {
+    Dist *d;
+    const Stmt *loop, *s; /* s: at hand */
+    bool crosses;
+} LoopReads;
+
+static void own_load(void *user, Expr *e) {
+    LoopReads *k = user;
+    const Tensor *t = tensor_root(e->t);
+    if (!seq_inside(t->seq, k->loop->loop.body)) return;
+    for (int i = 0; k->s->kind == S_OP && i < k->s->op.n; i++)
+        if (k->s->op.t[i] == t) return; /* members are read at their own positions */
+    const Owner *o = &k->d->owner[t->id];
+    if (k->s->kind != S_OP || !o->known || !part_same(part_read(k->d->c, k->s, t), o->part))
+        k->crosses = true;
+}
+
+static void own_slot(void *user, const Slot *x) {
+    LoopReads *k = user;
+    if (slot_is_expr(x)) e_each_load(k->d->c, *x->e, own_load, k);
+}
+
+static void own_stmt(void *user, Stmt *s) {
+    LoopReads *k = user;
+    k->s = s;
+    if (s->kind == S_OP) {
+        k->crosses |= !s->op.split && !op_is_empty(s);
+        stmt_loads(k->d->c, s, own_load, k);
+    } else
+        stmt_slots(s, own_slot, k);
+}
+
+/* Whether what a unit reads in the loop, of what is written there, is its own. */
+static bool is_own(Dist *d, Stmt *s) {
+    LoopReads k = {.d = d, .loop = s};
+    seq_each_here(s->loop.body, own_stmt, &k);
+    own_stmt(&k, s);
+    return !k.crosses;
+}
+
+/* An outermost loop: in parts where that pays. */
+static void share_loop(Dist *d, Stmt *s) {
+    s->loop.parts = 1;
+    if (parts_possible(d->p, s)) {
+        const size_t n = sizeof *d->owner * ((size_t)d->p->cx->next_tensor + 1);
+        Owner *before = arena_memdup(d->c->a, d->owner, n);
+        d->fine = true;
+        best_for_loop(d, s);
+        if (is_own(d, s)) s->loop.parts = parts_choose(d->p, s);
+        d->fine = false;
+        if (s->loop.parts > 1) return;
+        memcpy(d->owner, before, n);
+    }
+    best_for_loop(d, s);
+}
+
 /* Of a branch's result: what both arms agree on. A call that is not known yet agrees with anything.
  */
 static Owner joined(const Dist *d, const Join *j) {
@@ -348,7 +414,7 @@ static void walk(Dist *d, Seq *q) {
             break;
         case S_LOOP:
             if (s->loop.body->depth == 1)
-                best_for_loop(d, s);
+                share_loop(d, s);
             else
                 walk_loop(d, s);
             break;
@@ -465,7 +531,7 @@ static void choose_wanted(void *user, Stmt *s) {
 }
 
 void pass_distribute(Program *p) {
-    Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .wanted = map_new(p->cx->a)};
+    Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .grain = 16, .wanted = map_new(p->cx->a)};
     double ns = p->schedule->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
     if (!is_one(p->schedule)) {

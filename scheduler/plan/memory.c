@@ -393,7 +393,7 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
         return;
     const Mem *r = mem_of(root);
     const Stmt *g = changed->seq == arm ? tensor_group(changed) : NULL;
-    if (!g || g->op.at || m->frame != r->frame ||
+    if (!g || g->op.at || g->op.band || m->frame != r->frame ||
         q->of[changed->id].def_loop != q->of[root->id].def_loop)
         return;
     if (changed->dtype != root->dtype || !same_dims(changed, root) ||
@@ -495,7 +495,8 @@ static int smaller(const void *x, const void *y) {
  * alive in any case. */
 static int64_t unshared(const Planner *q, const LoopPos *l) {
     if (l->s->kind == S_CALL) return l->bytes > UNSHARED_FRAME ? 0 : UNSHARED_FRAME;
-    if (q->p->schedule->units == 1) return l->bytes > UNSHARED_BYTES ? 0 : UNSHARED_BYTES;
+    if (q->p->schedule->units == 1 && l->s->loop.parts <= 1)
+        return l->bytes > UNSHARED_BYTES ? 0 : UNSHARED_BYTES;
     const int64_t part = q->plan.live_max / UNSHARED_PART;
     return part > UNSHARED_BYTES ? part : UNSHARED_BYTES;
 }

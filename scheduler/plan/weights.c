@@ -9,6 +9,7 @@
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/planes.h"
 #include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/threads.h"
@@ -146,6 +147,10 @@ static void depthwise(Walk *k, const Depthwise *x) {
     for (int i = 0; i < x->n; i++) read_sum(k, x->s[i].reduce, NULL, x->s[i].x);
 }
 
+static void planes(Walk *k, const PlanesKernel *x) {
+    for (int i = 0; i < x->n; i++) read_sum(k, x->p[i].s.reduce, x->p[i].s.w, x->p[i].s.x);
+}
+
 static void dots(Walk *k, const DotsKernel *x) {
     for (int i = 0; i < x->npart; i++)
         if (x->part[i].packed) add_packed(k, x->part[i].weights);
@@ -173,6 +178,7 @@ static void group(Walk *k, const Stmt *s) {
     case KERNEL_SPARSE: sparse(k, g->sparse); break;
     case KERNEL_INTEGER: integer(k, g->integer); break;
     case KERNEL_DEPTHWISE: depthwise(k, g->depthwise); break;
+    case KERNEL_PLANES: planes(k, g->planes); break;
     case KERNEL_DOTS: dots(k, g->dots); break;
     default: break;
     }

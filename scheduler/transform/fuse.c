@@ -9,7 +9,7 @@
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
-#include "utask/windows.h"
+#include "utask/window_rows.h"
 
 #define BODY_MAX 400  /* distinct nodes of one fused expression */
 #define CHEAP 2       /* arithmetic worth repeating rather than storing … */
@@ -306,20 +306,25 @@ static bool makes_codes(const Fuse *f, const Tensor *t) {
 }
 
 /* ---- sums over windows ----------------------------------------------------------------------- */
+static bool is_windows(Fuse *f, const Tensor *u, Expr *e) {
+    const int lanes = f->p->schedule->lanes;
+    Windows w;
+    Planes p;
+    return windows_of(f->c, e, u->rank, u->axis, lanes, &w) ||
+           planes_of(f->c, e, u->rank, u->axis, lanes, &p);
+}
+
 /* Whether sums over windows below e, which is part of u, stay such when what they load of f->fused
  * is computed there; `all`: and all products that load it are such. */
 static bool stay_windows(Fuse *f, Map *seen, const Tensor *u, Expr *e, bool all) {
     if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return true;
-    const int lanes = f->p->schedule->lanes;
     SumProduct p;
-    Windows w;
     bool loads = false;
     for (int i = 0; i < 2 && product_of(e, &p); i++) {
         Expr *inside, *x = padded_load(f->c, p.factor[i], &inside);
         loads |= x && x->t == f->fused;
     }
-    if (loads && (all || windows_of(f->c, e, u->rank, u->axis, lanes, &w)) &&
-        !windows_of(f->c, expr_inlined(f->c, e, f->fused), u->rank, u->axis, lanes, &w))
+    if (loads && (all || is_windows(f, u, e)) && !is_windows(f, u, expr_inlined(f->c, e, f->fused)))
         return false;
     for (int i = 0; i < e->n; i++)
         if (!stay_windows(f, seen, u, e->a[i], all)) return false;

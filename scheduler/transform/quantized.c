@@ -4,11 +4,11 @@
  *   = (s * t) * float(sum(r: (x[r] - zx) * (w[r] - zw)))
  *
  * where x and w are codes of 8 bits, and scales and zero points do not move along the sum. The sum
- * of integers is exact. All is seen in expressions: a value is dequantized if it is a scale times
- * what is left of a code without its zero point, whichever operators made it. What only moves such
- * values (transposes, slices, concatenations, gathers, padding by zero, maxima) becomes the same
- * movement of their codes, which stay in memory as bytes; what quantizes dequantized values as they
- * were is the codes themselves. */
+ * of integers is exact; one of x and w, or both, may be computed. All is seen in expressions: a
+ * value is dequantized if it is a scale times what is left of a code without its zero point,
+ * whichever operators made it. What only moves such values (transposes, slices, concatenations,
+ * gathers, padding by zero, maxima) becomes the same movement of their codes, which stay in memory
+ * as bytes; what quantizes dequantized values as they were is the codes themselves. */
 #include <math.h>
 
 #include "scheduler/cost/cost.h"
@@ -17,7 +17,9 @@
 #include "utask/product.h"
 #include "utask/walk.h"
 
-#define DISTANCE 255 /* the largest one of a code and its zero point */
+#define DISTANCE 255      /* the largest one of a code and its zero point */
+#define PACKED_TERMS 4096 /* of a sum, and positions of each factor of its own, where */
+#define PACKED_ROWS 8     /* both factors are computed */
 
 /* A value told by its code: scale * float(code - zero), or code - zero in int32. */
 typedef struct Dequant {
@@ -237,12 +239,28 @@ static bool form_of(Quantized *k, Expr *e, Dequant *f) {
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
+/* Whether units can multiply codes of r that are no constants: they pack one factor as they run,
+ * for so many positions of the other one that it pays. */
+static bool may_be_packed(const Quantized *k, Expr *r) {
+    SumProduct p;
+    double own[2] = {1, 1};
+    const int64_t terms = axes_size(r->naxis, r->raxis, -1);
+    if (terms < 1 || terms > PACKED_TERMS || !product_of(r, &p)) return false;
+    for (int i = 0; i < k->t->rank; i++) {
+        const Axis *x = k->t->axis[i];
+        const AxisRole role = product_role(&p, x);
+        const int64_t size = axis_size(x, 0);
+        if (size < 1) return false;
+        if (role == ROLE_M || role == ROLE_N) own[role == ROLE_N] *= (double)size;
+    }
+    return own[0] >= PACKED_ROWS && own[1] >= PACKED_ROWS;
+}
+
 /* Whether r is a sum of products of such values; if so, it becomes one of integers. */
 static bool is_integer_sum(void *user, Expr *r) {
     Quantized *k = user;
     Cx *c = k->c;
     Dequant f[2];
-    int64_t most;
     bool constant = false;
     if (!is_sum_of_products(r) || (r->dtype != DT_F32 && r->dtype != DT_I32)) return false;
     for (int i = 0; i < 2; i++) {
@@ -254,8 +272,9 @@ static bool is_integer_sum(void *user, Expr *r) {
     Expr *product = e_mul(c, integer_of(c, &f[0]), integer_of(c, &f[1]));
     k->by = e_reduce(c, r->kind, r->naxis, r->raxis, product);
     if (r->dtype == DT_I32) return k->by != r;
-    most = axes_size(r->naxis, r->raxis, -1);
-    if (!constant || most > INT32_MAX / (DISTANCE * DISTANCE)) return false;
+    if (axes_size(r->naxis, r->raxis, -1) > INT32_MAX / (DISTANCE * DISTANCE) ||
+        (!constant && !may_be_packed(k, r)))
+        return false;
     k->by = e_mul(c, e_cast(c, DT_F32, k->by), e_mul(c, f[0].scale, f[1].scale));
     k->floats = true;
     return true;

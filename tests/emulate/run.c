@@ -2,10 +2,12 @@
  * says.
  *
  * usage: run FILE.cu [NAME], linked with FILE.cu's object and the emulator. In FILE.cu a comment
- *     // test NAME BLOCKS THREADS SHARED [cluster=N] [waves] [seeds]: ok [sum=N] | KIND
+ *     // test NAME BLOCKS THREADS SHARED [cluster=N] [waves] [seeds]: ok [sum=N] [path=LOW-HIGH]
+ *     [alone=N] | KIND
  * stands for each kernel (waves: not a cooperative launch), and the line that is to be reported, or
  * one that called it, ends with `// <- NAME`; where several do any will do. Every test runs by all
  * schedules; with `seeds` a fault need be found by one of them only. sum: of out[] afterwards.
+ * path: the counted path in ns. alone: the most iterations that few threads make while others wait.
  */
 #include "codegen/emulate/driver.inc"
 #include "tests/emulate/data.h"
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_LINES = 2000, MAX_LINE = 400, SEEDS = 4 };
 static char text[MAX_LINES][MAX_LINE];
@@ -27,9 +30,11 @@ static void must(int error, const char *what) {
 typedef struct Test {
     char name[64], kind[64];
     int blocks, threads, shared, cluster, waves, seeds;
-    long sum;
-    int has_sum;
+    long sum, low, high, alone;
+    int has_sum, has_path, has_alone;
 } Test;
+
+static char counts[] = "/tmp/braid-emulate-XXXXXX"; /* what is counted, of one launch */
 
 static int parse(const char *line, Test *t) {
     memset(t, 0, sizeof *t);
@@ -44,6 +49,9 @@ static int parse(const char *line, Test *t) {
     t->waves = (p = strstr(line + n, "waves")) && p < colon;
     t->seeds = (p = strstr(line + n, "seeds")) && p < colon;
     if ((p = strstr(colon, "sum="))) t->sum = atol(p + 4), t->has_sum = 1;
+    if ((p = strstr(colon, "path=")))
+        t->has_path = sscanf(p + 5, "%ld-%ld", &t->low, &t->high) == 2;
+    if ((p = strstr(colon, "alone="))) t->alone = atol(p + 6), t->has_alone = 1;
     size_t k = strlen(t->kind);
     if (!strncmp(t->kind, "ok", 2)) k = 2;
     while (k && t->kind[k - 1] == ' ') k--;
@@ -70,6 +78,29 @@ static uint64_t alloc(size_t bytes) {
     uint64_t p = 0;
     must(emu_mem_alloc(&p, bytes), "alloc");
     return p;
+}
+
+/* Whether the counted path is as the test says. */
+static int path_is(const Test *t) {
+    char line[1 << 14] = "";
+    FILE *f = fopen(counts, "r+");
+    if (!f || !fgets(line, sizeof line, f)) line[0] = 0;
+    if (f && ftruncate(fileno(f), 0)) exit(2);
+    if (f) fclose(f);
+    double ns = -1;
+    long iterations = 0;
+    sscanf(line, "{\"ns\": %lf", &ns);
+    const char *alone = strstr(line, "\"alone\": [{");
+    const char *p = alone ? strstr(alone, "\"iterations\": ") : NULL;
+    if (p) iterations = atol(p + 14);
+    if (t->has_path && (ns < (double)t->low || ns > (double)t->high))
+        printf("%s: the path is %.1f ns, expected %ld to %ld\n%s", t->name, ns, t->low, t->high,
+               line);
+    else if (t->has_alone && iterations != t->alone)
+        printf("%s: %ld iterations alone, expected %ld\n%s", t->name, iterations, t->alone, line);
+    else
+        return 1;
+    return 0;
 }
 
 /* One launch; says what is wrong with it, or returns 1. found: the fault was. */
@@ -99,7 +130,10 @@ static int run_once(const Test *t, void *module, int *found) {
     emu_launch_config c = {
         (unsigned)t->blocks, 1, 1, (unsigned)t->threads, 1, 1, (unsigned)t->shared, NULL,
         attribute,           2};
+    const int counted = t->has_path || t->has_alone;
+    if (counted) setenv("BRAID_EMULATE_COUNT", counts, 1);
     int error = emu_launch_kernel_ex(&c, function, params, NULL);
+    unsetenv("BRAID_EMULATE_COUNT");
     const char *report = emu_last_report();
     int good = 1;
     if (!strcmp(t->kind, "ok")) {
@@ -114,6 +148,7 @@ static int run_once(const Test *t, void *module, int *found) {
             printf("%s: the sum is %ld, expected %ld\n", t->name, sum, t->sum);
             good = 0;
         }
+        if (good && counted) good = path_is(t);
     } else if (!strcmp(t->kind, "refused")) {
         *found |= error == EMU_COOPERATIVE_TOO_LARGE;
     } else if (error) {
@@ -142,6 +177,9 @@ int main(int argc, char **argv) {
     must(emu_device_primary_ctx_retain(&context, 0), "context");
     must(emu_ctx_set_current(context), "context");
     must(emu_module_load_data(&module, NULL), "module");
+    const int fd = mkstemp(counts);
+    if (fd < 0) return 2;
+    close(fd);
     static const char *const schedule[] = {"fair", "random", "adversarial"};
     int tests = 0, bad = 0;
     for (int i = 0; i < lines; i++) {
@@ -172,6 +210,7 @@ int main(int argc, char **argv) {
         }
         bad += !good;
     }
+    unlink(counts);
     must(emu_module_unload(module), "module");
     must(emu_device_primary_ctx_release(0), "context");
     printf("%s: %d tests, %d failed\n", argv[1], tests, bad);

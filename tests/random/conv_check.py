@@ -3,17 +3,14 @@
 
     conv_check.py COUNT [--target T] [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
 
-Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A model has
-a few chains: convolutions of 1 to 3 dimensions with odd channels and sizes, strides, dilations, uneven pads
+A model has a few chains: convolutions of 1 to 3 dimensions with odd channels and sizes, strides, dilations, uneven pads
 and groups, depthwise and transposed ones, with what comes between them in networks: normalization, activations,
 residual sums, pooling, concatenation, resizing, branches. One chain is of a mobile network: pointwise, depthwise,
-pointwise.
+pointwise. Two are depthwise convolutions alone, or ones of few channels, whose inputs and outputs have the
+channels apart.
 """
-import argparse
 import os
-import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import onnxruntime as ort
@@ -21,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 
 ort.set_default_logger_severity(4)
 CHAINS = 5
@@ -34,6 +32,7 @@ class Model:
         for _ in range(CHAINS):
             self.chain()
         self.mobile()
+        self.alone(), self.alone()
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -138,6 +137,35 @@ class Model:
             shape = [shape[0], out] + shape[2:]
         self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
 
+    def alone(self):
+        """A depthwise convolution, or a sum of two, from an input to an output; groups may have two or three channels."""
+        rank, each = self.pick(1, 2, 2, 2, 3), self.pick(1, 1, 1, 2, 3)
+        group = self.pick(1, 2, 7, 16, 19)
+        size = [self.pick(4, 7, 14, 17, 28, 33) for _ in range(rank - 1)] + [self.pick(5, 7, 14, 16, 31, 33, 56, 130, 150)]
+        shape = [self.pick(1, 1, 2), group * each] + (size if rank < 3 else [self.pick(1, 3, 6)] + size[1:])
+        x = self.name("x")
+        known = self.r.random() < 0.7
+        self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, shape if known else [
+            f"{x}_{i}" if i != 1 else n for i, n in enumerate(shape)]))
+        self.feed[x] = self.r.standard_normal(shape).astype(np.float32)
+        k, s, d, lo, hi = [], [], [], [], []
+        for n in shape[2:]:
+            a, b, c = self.pick(1, 2, 3, 3, 3, 5, 7, 9), self.pick(1, 1, 2, 2, 3), self.pick(1, 1, 1, 2, 3)
+            span = (a - 1) * c + 1
+            p = self.pick(0, (span - 1) // 2, span - 1)
+            q = max(self.pick(0, span // 2, span - 1), span - n - p, 0)
+            k.append(a), s.append(b), d.append(c), lo.append(p), hi.append(q)
+        weight = [x, self.weight(group, each, *k, scale=1 / np.sqrt(each * np.prod(k)))]
+        bias = [self.weight(group)] if self.r.random() < 0.5 else []
+        y = self.op("Conv", *weight, *bias, group=group, strides=s, dilations=d, pads=lo + hi)
+        if self.r.random() < 0.2 and max(s) == 1:
+            more = [self.pick(0, 1, 2) for _ in k]
+            wide = [(a - 1) * c + 1 + 2 * m for a, c, m in zip(k, d, more)]
+            z = self.op("Conv", x, self.weight(group, each, *wide), group=group, pads=[p + m for p, m in zip(lo, more)] + [q + m for q, m in zip(hi, more)])
+            y = self.op("Add", y, z)
+        y = self.between(y, [shape[0], group])
+        self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+
     def sizes(self, weight):
         return next(w.dims[0] for w in self.weights if w.name == weight)
 
@@ -211,24 +239,12 @@ def write(folder, model, proto):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("count", type=int)
-    ap.add_argument("--target", default="cpu")
-    ap.add_argument("--threads", default="1")
-    ap.add_argument("--cpu")
-    ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--braid", default="build/braid")
-    args = ap.parse_args()
-    with tempfile.TemporaryDirectory() as d:
-        folders = []
-        for seed in range(args.seed, args.seed + args.count):
+    args = seeded.options(__doc__)
+    with seeded.folders(args) as made:
+        for seed, folder in made.items():
             model = Model(seed)
-            folders.append(f"{d}/seed_{seed}")
-            write(folders[-1], model, model.proto())
-        command = [args.braid, "test", "--target", args.target, "--threads", args.threads]
-        if args.cpu:
-            command += ["--cpu", args.cpu]
-        return subprocess.run(command + folders).returncode
+            write(folder, model, model.proto())
+        return seeded.test(args, made.values())
 
 
 if __name__ == "__main__":

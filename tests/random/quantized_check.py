@@ -3,17 +3,15 @@
 
     quantized_check.py COUNT [--target T] [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
 
-Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A model has a few chains of
-QuantizeLinear and DequantizeLinear around convolutions and matrix products, with what stands between them in networks. In
-most models all scales are powers of two, so that every order of computation gives the same and results must be equal; the
-others are of one product each and may be a step of quantization away. Products must become sums of integers.
+A model has a few chains of QuantizeLinear and DequantizeLinear around convolutions and matrix products, some of two
+computed factors, with what stands between them in networks. In most models all scales are powers of two, so that every
+order of computation gives the same and results must be equal; the others are of one product each and may be a step of
+quantization away. Products must become sums of integers.
 """
-import argparse
 import os
 import re
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import onnxruntime as ort
@@ -21,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 
 ort.set_default_logger_severity(4)
 CHAINS = 3
@@ -161,13 +160,13 @@ class Model:
             y = self.op("MatMul", x, self.weight([k, n], 1))
         return y, shape[:-1] + [n]
 
-    def matrix(self, x, shape):
+    def matrix(self, x, shape, known):
         for _ in range(self.pick(1, 2, 3) if self.exact else 1):
             y, shape = self.product(x, shape)
             if self.r.random() < 0.5:
                 y = self.op("Add", y, self.const(self.scale(0.25, shape[-1])))
             x = self.both(self.op(self.pick("Relu", "Identity"), y), 2.0 ** -5 if self.exact else None)
-            what = self.pick("", "residual", "flat", "turn", "rows", "heads") if self.exact else ""
+            what = self.pick("", "residual", "flat", "turn", "rows", "heads", "pair") if self.exact else ""
             if what == "residual":
                 y = self.op("MatMul", x, self.weight([shape[-1]] * 2, 1))
                 self.products += shape[-1] > 2
@@ -184,6 +183,11 @@ class Model:
                 x = self.both(self.op("Reshape", x, self.const(np.array(dims))), like=x)
                 x = self.both(self.op("Transpose", x, perm=[*range(len(split) - 3), len(split) - 2, len(split) - 3, len(split) - 1]), like=x)
                 shape = split[:-3] + [heads, split[-3], split[-1]]
+            if what == "pair":  # of computed factors: scores, and what they weigh
+                turned = self.both(self.op("Transpose", x, perm=[*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]), like=x)
+                scores = self.both(self.op("MatMul", x, turned), 2.0 ** -4)
+                x = self.both(self.op("MatMul", scores, x), 2.0 ** -3)
+                self.products += 2 * (known and min(shape[-2:]) >= 8)
             if what == "rows":
                 at = self.r.integers(0, shape[-2], self.pick(1, 4, 9))
                 x = self.both(self.op("Gather", x, self.const(at), axis=len(shape) - 2), like=x)
@@ -201,7 +205,7 @@ class Model:
         self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, dims))
         self.feed[x] = np.float32(self.r.standard_normal(shape) * 1.2)
         x = self.both(x, 2.0 ** -6)
-        y = self.image(x, shape) if image else self.matrix(x, shape)
+        y = self.image(x, shape) if image else self.matrix(x, shape, known)
         self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
 
     def proto(self):
@@ -224,32 +228,19 @@ def integer_sums(braid, folder):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    ap.add_argument("count", type=int)
-    ap.add_argument("--target", default="cpu")
-    ap.add_argument("--threads", default="1")
-    ap.add_argument("--cpu")
-    ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--braid", default="build/braid")
-    args = ap.parse_args()
-    bad = 0
-    with tempfile.TemporaryDirectory() as d:
-        exact, near = [], []
-        for seed in range(args.seed, args.seed + args.count):
+    args = seeded.options(__doc__)
+    bad, exact, near = 0, [], []
+    with seeded.folders(args) as made:
+        for seed, folder in made.items():
             model = Model(seed)
-            folder = f"{d}/seed_{seed}"
             (exact if model.exact else near).append(folder)
             write(folder, model)
             sums = integer_sums(args.braid, folder)
             if sums < model.products:
                 print(f"seed {seed}: {sums} sums of integers for {model.products} products")
                 bad = 1
-        command = [args.braid, "test", "--target", args.target, "--threads", args.threads, "--schedule", "quantized=on"]
-        if args.cpu:
-            command += ["--cpu", args.cpu]
-        for folders, how in (exact, ["--rtol", "0", "--atol", "0"]), (near, ["--rtol", "0", "--atol", str(1.01 * STEP)]):
-            if folders:
-                bad |= subprocess.run(command + how + folders).returncode
+        for folders, atol in (exact, 0), (near, 1.01 * STEP):
+            bad |= seeded.test(args, folders, "--schedule", "quantized=on", "--rtol", "0", "--atol", str(atol))
     return bad
 
 

@@ -4,18 +4,17 @@ rows, known and not known to the compiler, in sizes that fill tiles and do not, 
 
     rows_check.py [COUNT] [--seed S] [--braid PATH]
 """
-import argparse
 import os
 import random
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 from onnx import TensorProto as TP, helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 
 ROWS = [1, 2, 3, 5, 6, 7, 11, 13, 16, 29, 64, 70, 129]
 
@@ -45,33 +44,28 @@ def model(r, g, rows, known):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("count", nargs="?", type=int, default=26)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--braid", default="build/release/braid")
-    args = p.parse_args()
+    args = seeded.options(__doc__, 26, where=False)
     failures = fetched = 0
-    with tempfile.TemporaryDirectory() as work:
-        for i in range(args.count):
-            r, g = random.Random(args.seed + i), np.random.default_rng(args.seed + i)
-            rows, known = ROWS[i % len(ROWS)], r.random() < .6
-            folder, text = "%s/%d" % (work, i), "%s/%d.c" % (work, i)
+    with seeded.folders(args) as made:
+        for seed, folder in made.items():
+            r, g = random.Random(seed), np.random.default_rng(seed)
+            rows, known = ROWS[seed % len(ROWS)], r.random() < .6
+            text = f"{folder}/model.c"
             backend_test.write(folder, *model(r, g, rows, known))
             schedule, threads = "prefetch=1024" + r.choice(["", ",tile=6x1", ",tile=4x2", ",hoist=off"]), str(r.randint(1, 3))
             options = ["--schedule", schedule, "--threads", threads]
-            subprocess.run([args.braid, "compile", folder + "/model.onnx", "-o", work + "/a.so", "--emit", text] + options, check=True)
+            subprocess.run([args.braid, "compile", f"{folder}/model.onnx", "-o", f"{folder}/a.so", "--emit", text, *options], check=True)
             with open(text) as f:
                 own = "last0 = next0" in f.read()
             fetched += own
-            done = subprocess.run([args.braid, "test", folder] + options, capture_output=True, text=True)
-            if done.returncode or (known and rows == 64 and not own):
+            wrong = seeded.failure(args.braid, folder, *options)
+            if wrong or (known and rows == 64 and not own):
                 failures += 1
-                print("FAIL: seed %d, %d rows%s, %s, %s threads%s: %s" %
-                      (args.seed + i, rows, "" if known else " (not known)", schedule, threads,
-                       "" if own else ", nothing fetched", done.stdout[-300:]))
-    print("%d models, %d with tiles fetched ahead, %d failed" % (args.count, fetched, failures))
-    sys.exit(failures > 0 or not fetched)
+                print(f"FAIL: seed {seed}, {rows} rows{'' if known else ' (not known)'}, {schedule}, {threads} threads"
+                      f"{'' if own else ', nothing fetched'}: {wrong}")
+    print(f"{args.count} models, {fetched} with tiles fetched ahead, {failures} failed")
+    return failures > 0 or not fetched
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,5 +1,6 @@
 /* convolution.c: prints blocked sums of products with constants. */
 #include "codegen/emit/cpu/convolution.h"
+#include "codegen/emit/cpu/across.h"
 #include "codegen/emit/cpu/contraction.h"
 
 /* ---- micro-kernels --------------------------------------------------------------------------- */
@@ -102,46 +103,17 @@ static const char *sum_text(Group *g, Expr *e) {
     return NULL;
 }
 
-/* Stores the members in lanes [0, to) of a row, those that are stored across in their tiles. */
-static void store_lanes(Group *g, const Convolution *k, const char *to) {
-    Fn *f = &g->f;
-    if (!k->across) {
-        group_members_by_lane(g, k->v, "0", to, true);
-        return;
-    }
-    bool simd = true;
-    for (int i = 0; i < g->k->n; i++) simd = simd && !fn_guarded(f, g->k->value[i]);
-    if (simd) fn_line(f, "BK_SIMD");
-    const Scope out = fn_open(f, "for (int64_t l = 0; l < %s; l++) {", to);
-    fn_line(f, "const int64_t iv = v0 + l;");
-    fn_bind(f, e_axis(f->c, k->v), "iv");
-    for (int i = 0; i < g->k->n; i++) {
-        const DType type = g->k->t[i]->dtype;
-        if (!(k->across >> i & 1)) {
-            group_store_member(g, i, g->k->value[i]);
-            continue;
-        }
-        fn_line(f, "const %s m%d = %s;", c_type(type), i, fn_expr(f, g->k->value[i]));
-        fn_line(f, "tile%d[(im - mb) * %d + l] = %s;", i, k->vt,
-                fn_store(f, type, arena_printf(f->a, "m%d", i)));
-    }
-    fn_close(f, out);
+static Across across_of(const Convolution *k) {
+    return (Across){.members = k->across, .v = k->v, .m = k->m, .vt = k->vt};
 }
 
-/* Stores the tiles of a run of positions. */
-static void store_tiles(Group *g, const Convolution *k) {
-    Fn *f = &g->f;
-    const Scope out = fn_here(f);
-    fn_bind(f, e_axis(f->c, k->m), "mb");
-    fn_bind(f, e_axis(f->c, k->v), "v0");
-    for (int i = 0; i < g->k->n; i++) {
-        Expr *at = g->k->position[i];
-        if (!(k->across >> i & 1)) continue;
-        const char *to = fn_expr(f, at), *step = fn_expr(f, e_coef(f->c, at, k->v));
-        fn_line(f, "bx_transpose_%d(o%d + (%s), %s, tile%d, %d, lanes, me - mb);",
-                (int)dtype_size(g->k->t[i]->dtype), i, to, step, i, k->vt);
-    }
-    fn_close(f, out);
+/* Stores the members in lanes [0, to) of a row, those that are stored across in their tiles. */
+static void store_lanes(Group *g, const Convolution *k, const char *to) {
+    const Across x = across_of(k);
+    if (k->across)
+        across_members(g, &x, to);
+    else
+        group_members_by_lane(g, k->v, "0", to, true);
 }
 
 void conv_epilogue(Group *g, const Convolution *k) {
@@ -200,13 +172,18 @@ void conv_fetch(Group *g, const Convolution *k, int64_t stream) {
             k->nv, (long long)stream);
 }
 
+typedef struct Sums {
+    const Convolution *k;
+    int from, to;
+} Sums;
+
 static void kernels(Group *g, int rows, const void *user) {
-    const int *range = user;
-    const Convolution *k = g->k->convolution;
+    const Sums *s = user;
+    const Convolution *k = s->k;
     Fn *f = &g->f;
     fn_bind(f, e_axis(g->em->c, k->m), "pos");
     fn_bind(f, e_axis(g->em->c, k->v), "v0");
-    for (int i = range[0]; i < range[1]; i++) {
+    for (int i = s->from; i < s->to; i++) {
         const ConvWalk w = walk_of(g, k, &k->s[i]);
         if (!k->kept)
             conv_micro(g, k, rows, arena_printf(g->em->a, "g%d", i),
@@ -222,13 +199,13 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
     Fn *f = &g->f;
     Cx *c = g->em->c;
     const Scope out = fn_here(f);
+    const Across x = across_of(k);
     if (k->kept) fn_line(f, "at = 0;");
     if (k->b) {
         fn_open(f, "for (int64_t ib = b0; ib < b1; ib++) {");
         fn_bind(f, e_axis(c, k->b), "ib");
     }
-    int range[2] = {from, to};
-    conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, range);
+    conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, &(Sums){k, from, to});
     if (!last) conv_fetch(g, k, k->s[from].length * g->k->lanes);
     if (last) {
         for (int i = 0; i < k->n; i++)
@@ -237,7 +214,7 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
     }
     if (k->kept) fn_line(f, "at += rows * %d;", k->vt);
     fn_end(f);
-    if (last) store_tiles(g, k);
+    if (last && k->across) across_store(g, &x);
     fn_close(f, out);
 }
 
@@ -273,45 +250,50 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
     fn_close(f, out);
 }
 
+/* Opens blocks of about equal size, at most `most`, an int64 expression, of multiples of unit. */
 static void open_blocks(Group *g, const Axis *x, const char *name, const char *from, const char *to,
-                        int64_t most, int64_t unit) {
+                        const char *most, int64_t unit) {
     Fn *f = &g->f;
     const char *lo = group_from(g, x), *hi = group_to(g, x);
-    /* Blocks of about equal size, multiples of unit. */
-    if (most > unit) most -= most % unit;
-    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo,
-            (long long)(most - 1), (long long)most);
+    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %s - 1) / (%s), 1);", name, hi, lo, most,
+            most);
     fn_line(f, "const int64_t %ss = ((%s - %s + %sn - 1) / %sn + %lld) / %lld * %lld;", name, hi,
             lo, name, name, (long long)(unit - 1), (long long)unit, (long long)unit);
     fn_open(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
     fn_line(f, "const int64_t %s = bk_mini(%s + %ss, %s);", to, from, name, hi);
 }
 
-void group_convolution(Group *g) {
-    Emit *em = g->em;
+/* The blocks of positions, along b and m. */
+static void open_positions(Group *g, const Convolution *k) {
     Fn *f = &g->f;
-    const Convolution *k = g->k->convolution;
-    const char *weights[CONV_SUMS];
-    g->reduce = sum_text;
-    if (k->across) helper_text(em, "extern/transpose.inc");
-    group_range(g);
+    int64_t m, most = k->m_block;
+    if (k->b) {
+        const char *few = "1";
+        if (e_is_int(k->m->extent, &m))
+            few = arena_printf(f->a, "%lld", m < k->block ? (long long)(k->block / m) : 1LL);
+        else if (!k->across)
+            few = arena_printf(f->a, "bk_maxi(%lld / bk_maxi(%s, 1), 1)", (long long)k->block,
+                               fn_expr(f, k->m->extent));
+        open_blocks(g, k->b, "nb", "b0", "b1", few, 1);
+    }
+    const int64_t unit = k->even ? 1 : k->rows;
+    if (most > unit) most -= most % unit;
+    open_blocks(g, k->m, "nm", "mb", "me", arena_printf(f->a, "%lld", (long long)most), unit);
+}
+
+/* All of the group's positions below the axes further out. */
+static void blocks(Group *g, const Convolution *k) {
+    Fn *f = &g->f;
     const Scope out = fn_here(f);
-    for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
-        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    const char *weights[CONV_SUMS];
     for (int i = 0; i < k->n; i++) {
         weights[i] = group_packed(g, k->s[i].packed);
         fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
                 (long long)((k->kept ? k->block : k->rows) * k->vt));
     }
-    for (int i = 0; i < g->k->n; i++)
-        if (k->across >> i & 1)
-            fn_line(f, "%s tile%d[%lld] __attribute__((aligned(64)));", c_store(g->k->t[i]->dtype),
-                    i, (long long)(k->m_block * k->vt));
-    int64_t m;
-    if (k->b)
-        open_blocks(g, k->b, "nb", "b0", "b1",
-                    e_is_int(k->m->extent, &m) && m < k->block ? k->block / m : 1, 1);
-    open_blocks(g, k->m, "nm", "mb", "me", k->m_block, k->even ? 1 : k->rows);
+    const Across x = across_of(k);
+    across_tiles(g, &x, k->m_block);
+    open_positions(g, k);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
             k->vt);
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
@@ -331,5 +313,25 @@ void group_convolution(Group *g) {
         positions(g, k, 0, 0, true);
     } else
         positions(g, k, 0, k->n, true);
+    fn_close(f, out);
+}
+
+void group_convolution(Group *g) {
+    Emit *em = g->em;
+    Fn *f = &g->f;
+    const Convolution *k = g->k->convolution;
+    g->reduce = sum_text;
+    group_range(g);
+    const Scope out = fn_here(f);
+    for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
+        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    if (k->turned) {
+        const Scope mark =
+            fn_open(f, "if (%s > %s) {", fn_expr(f, k->b->extent), fn_expr(f, k->m->extent));
+        blocks(g, k->turned);
+        fn_else(f, mark, "} else {");
+        blocks(g, k);
+    } else
+        blocks(g, k);
     fn_close(f, out);
 }

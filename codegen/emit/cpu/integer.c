@@ -8,6 +8,11 @@ static const char *sign_of(const IntegerSum *s, bool upper) {
     return upper ? is_signed ? "S8" : "U8" : is_signed ? "s8" : "u8";
 }
 
+/* What is added to each element of x before it is multiplied. */
+static const char *bias_of(Group *g, const IntegerSum *s) {
+    return s->channels || s->pairs ? "0" : arena_printf(g->em->a, "BK_BIAS_%s", sign_of(s, true));
+}
+
 /* ---- micro-kernels --------------------------------------------------------------------------- */
 /* A micro-kernel while it is written, and how it walks along x. */
 typedef struct Dot {
@@ -41,7 +46,7 @@ static void step(Dot *d, int in, const char *next, int left) {
     const char *flip = arena_printf(a, "BK_FLIP_%s", sign_of(d->s, true));
     for (int v = 0; v < nv; v++)
         sb_printf(b, "%*sconst bk_vi w%d = bk_loadi(b + %d * %s);\n", in, "", v, v, d->stream);
-    sb_printf(b, "%*sb += %d;\n", in, "", vec * INTEGER_QUAD);
+    sb_printf(b, "%*sb += %d;\n", in, "", vec * integer_bytes(d->s));
     for (int m = 0; m < d->rows; m++) {
         const char *at = m ? arena_printf(a, "p + %d * %s", m, d->row) : "p";
         if (!d->s->channels && left)
@@ -49,7 +54,8 @@ static void step(Dot *d, int in, const char *next, int left) {
         else if (!d->s->channels)
             sb_printf(b, "%*sconst bk_vi x%d = bk_quads(%s, %s);\n", in, "", m, at, flip);
         for (int v = 0; v < nv && !d->s->channels; v++)
-            sb_printf(b, "%*sc%d_%d = bk_dot4(c%d_%d, x%d, w%d);\n", in, "", m, v, m, v, m, v);
+            sb_printf(b, "%*sc%d_%d = bk_dot4%s(c%d_%d, x%d, w%d);\n", in, "", m, v,
+                      d->s->small ? "_small" : "", m, v, m, v);
         for (int v = 0; v < nv && d->s->channels; v++) {
             const char *x = arena_printf(a, "%s + %d", at, v * vec);
             const char *other = left ? "" : arena_printf(a, ", %s + %s", x, next);
@@ -61,13 +67,31 @@ static void step(Dot *d, int in, const char *next, int left) {
     }
 }
 
+/* The same of rows in 16 bits, at step `at` from p and b on. */
+static void pair_step(Dot *d, int at) {
+    Sb *b = &d->u.body;
+    const int nv = d->k->nv, line = d->u.g->k->lanes * integer_bytes(d->s);
+    sb_puts(b, "        {\n");
+    for (int v = 0; v < nv; v++)
+        sb_printf(b, "            const bk_vi w%d = bk_bytes2(b + %d * %s + %d);\n", v, v,
+                  d->stream, at * line);
+    for (int m = 0; m < d->rows; m++) {
+        sb_printf(b, "            const bk_vi x%d = bk_pair(p + %d * %s + %d);\n", m, m, d->row,
+                  2 * at);
+        for (int v = 0; v < nv; v++)
+            sb_printf(b, "            c%d_%d = bk_dot2(c%d_%d, x%d, w%d);\n", m, v, m, v, m, v);
+    }
+    sb_puts(b, "        }\n");
+}
+
 /* The same of channels whose windows share elements: each is widened once for all positions and
  * places in a window that it stands at. */
 static void window_step(Dot *d, int in, const char *next, int left) {
     Sb *b = &d->u.body;
     const IntegerSum *s = d->s;
     Arena *a = d->u.g->em->a;
-    const int vec = d->u.g->k->lanes, line = vec * INTEGER_QUAD, size = (int)s->extent[s->n - 2];
+    const int vec = d->u.g->k->lanes, line = vec * integer_bytes(s),
+              size = (int)s->extent[s->n - 2];
     for (int v = 0; v < d->k->nv; v++) {
         for (int i = 0; i < size; i++)
             sb_printf(b, "%*sconst bk_vi w%d_%d = bk_loadi(b + %d * %s + %lld);\n", in, "", v, i, v,
@@ -88,6 +112,20 @@ static void window_step(Dot *d, int in, const char *next, int left) {
         }
     }
     sb_printf(b, "%*sb += %d;\n", in, "", line);
+}
+
+/* The loop over a sum of rows in 16 bits, two steps at a time. */
+static void pair_loop(Dot *d) {
+    Sb *b = &d->u.body;
+    const int64_t steps = d->s->row / 2;
+    const int line = d->u.g->k->lanes * integer_bytes(d->s);
+    sb_puts(b, "    const int16_t *p = a;\n");
+    sb_printf(b, "    for (int64_t q = 0; q < %s; q++, p += 4, b += %d) {\n",
+              value(d, e_int(d->u.g->em->c, steps / 2)), 2 * line);
+    pair_step(d, 0);
+    pair_step(d, 1);
+    sb_puts(b, "    }\n");
+    if (steps % 2) pair_step(d, 0);
 }
 
 /* The loops over the sum's axes. */
@@ -123,9 +161,9 @@ static void loops(Dot *d) {
         sb_printf(b, "%*s}\n", in, "");
     }
     if (s->every && outer) /* behind the other places of the window */
-        sb_printf(
-            b, "%*sb += %lld;\n", in, "",
-            (long long)((s->extent[outer] - 1) * integer_steps(s) * u->g->k->lanes * INTEGER_QUAD));
+        sb_printf(b, "%*sb += %lld;\n", in, "",
+                  (long long)((s->extent[outer] - 1) * integer_steps(s) * u->g->k->lanes *
+                              integer_bytes(s)));
     for (int i = outer - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
 }
 
@@ -139,7 +177,7 @@ static void call_bytes(Group *g, const Integer *k, int i, int rows, const char *
     Micro *u = &d.u;
     Sb *b = &u->body;
     sb_printf(&u->params, "int32_t *restrict g, const int8_t *restrict b, const %s *restrict a",
-              c_store(s->x->dtype));
+              s->pairs ? "int16_t" : c_store(s->x->dtype));
     sb_printf(&u->args, "g%d, w%d, %s", i, i, at);
     if (tail) {
         sb_puts(&u->params, ", int64_t lanes");
@@ -152,7 +190,10 @@ static void call_bytes(Group *g, const Integer *k, int i, int rows, const char *
         for (int v = 0; v < k->nv; v++) sb_printf(b, "%s c%d_%d = {0}", v ? "," : "", m, v);
         sb_puts(b, ";\n");
     }
-    loops(&d);
+    if (s->pairs)
+        pair_loop(&d);
+    else
+        loops(&d);
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < k->nv; v++)
             sb_printf(b, "    bk_storei(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
@@ -180,29 +221,38 @@ static Scope open_positions(Group *g, const Integer *k) {
     return out;
 }
 
-static void open_sum(Group *g, const IntegerSum *s) {
+/* Opens loops over the first n axes of the sum. */
+static void open_sum(Group *g, const IntegerSum *s, int n) {
     Fn *f = &g->f;
-    for (int i = 0; i < s->n; i++) {
+    for (int i = 0; i < n; i++) {
         const char *r = arena_printf(f->a, "r%d", i);
         fn_open(f, "for (int64_t %s = 0; %s < %lld; %s++) {", r, r, (long long)s->extent[i], r);
         fn_bind(f, e_axis(f->c, s->axis[i]), r);
     }
 }
 
-/* Copies the rows of x that the positions of a block multiply, if they do not lie together. */
+/* Copies the rows of x that the positions of a block multiply. */
 static void copy_rows(Group *g, const Integer *k, int i) {
     const IntegerSum *s = &k->s[i];
     Fn *f = &g->f;
-    const char *at = "0";
-    const int64_t row = round_up(s->length, INTEGER_QUAD);
-    fn_line(f, "%s x%d[%lld] __attribute__((aligned(64)));", c_store(s->x->dtype), i,
-            (long long)(k->block * row));
+    const char *at = "0", *x = f->tensor(f, s->x->t);
+    const long long row = (long long)s->row;
+    const int axes = s->copied ? s->n : s->n - s->run; /* that loops go over */
+    fn_line(f, "%s x%d[%lld] __attribute__((aligned(64)));",
+            s->pairs ? "int16_t" : c_store(s->x->dtype), i, (long long)k->block * row);
     const Scope out = open_positions(g, k);
-    for (int d = 0; d < s->n; d++)
+    for (int d = 0; d < axes; d++)
         at = arena_printf(f->a, "(%s) * %lld + r%d", at, (long long)s->extent[d], d);
-    open_sum(g, s);
-    fn_line(f, "x%d[at * %lld + %s] = %s[%s];", i, (long long)row, at, f->tensor(f, s->x->t),
-            fn_expr(f, s->x_flat));
+    open_sum(g, s, axes);
+    for (int d = axes; d < s->n; d++) fn_bind(f, e_axis(f->c, s->axis[d]), "0");
+    const char *from = fn_expr(f, s->x_flat), *to = arena_printf(f->a, "x%d + at * %lld", i, row);
+    if (s->copied)
+        fn_line(f, "(%s)[%s] = %s[%s];", to, at, x, from);
+    else {
+        const long long run = (long long)(integer_steps(s) * integer_step(s));
+        fn_line(f, "bk_widen_%s(%s + (%s) * %lld, %s + (%s), %lld);", sign_of(s, false), to, at,
+                run, x, from, (long long)s->length);
+    }
     fn_close(f, out);
 }
 
@@ -214,9 +264,9 @@ static void sum_rows(Group *g, const Integer *k, int i) {
     for (int d = 0; d < s->n; d++) all *= s->extent[d];
     fn_line(f, "uint32_t u%d[%lld];", i, (long long)k->block);
     const Scope out = open_positions(g, k);
-    fn_line(f, "uint32_t all = (uint32_t)BK_BIAS_%s * %lldu;", sign_of(s, true), (long long)all);
+    fn_line(f, "uint32_t all = (uint32_t)%s * %lldu;", bias_of(g, s), (long long)all);
     const Scope in = fn_here(f);
-    open_sum(g, s);
+    open_sum(g, s, s->n);
     fn_line(f, "all += (uint32_t)%s[%s];", f->tensor(f, s->x->t), fn_expr(f, s->x_flat));
     fn_close(f, in);
     fn_line(f, "u%d[at] = all;", i);
@@ -224,28 +274,75 @@ static void sum_rows(Group *g, const Integer *k, int i) {
 }
 
 /* ---- w --------------------------------------------------------------------------------------- */
+/* Whether the four elements of w that a lane's word takes lie together. */
+static bool is_word(Group *g, const IntegerSum *s) {
+    return integer_step(s) == 4 && s->run && s->extent[s->n - 1] % 4 == 0 &&
+           e_is_ival(e_coef(g->f.c, s->w_flat, s->axis[s->n - 1]), 1);
+}
+
+/* Packs the elements q and those behind it of all lanes. */
+static void make_step(Group *g, const IntegerSum *s) {
+    Fn *f = &g->f;
+    const int flip = s->w->dtype == DT_U8 ? 128 : 0, words = is_word(g, s), n = integer_step(s);
+    const char *by = fn_expr(f, e_coef(f->c, s->w_flat, g->k->integer->v));
+    const char *w = f->tensor(f, s->w->t);
+    for (int j = 0; j < (words ? 1 : n); j++) {
+        const int bound = f->bound.n;
+        int64_t inner = 1;
+        fn_line(f, "const int64_t q%d = bk_mini(q + %d, %lld);", j, j, (long long)s->length - 1);
+        for (int d = s->n - 1; d >= s->n - s->run; d--) {
+            fn_bind(f, e_axis(f->c, s->axis[d]),
+                    arena_printf(f->a, "(q%d / %lld %% %lld)", j, (long long)inner,
+                                 (long long)s->extent[d]));
+            inner *= s->extent[d];
+        }
+        fn_line(f, "const %s *const b%d = %s + (%s);", c_store(s->w->dtype), j, w,
+                fn_expr(f, s->w_flat));
+        f->bound.n = bound;
+    }
+    for (int j = 0; j < n && !words; j++)
+        fn_line(f, "const uint32_t on%d = q + %d < %lld ? 255 : 0;", j, j, (long long)s->length);
+    fn_line(f, "BK_SIMD");
+    fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
+    if (words) {
+        fn_line(f, "const uint32_t x = *(const bk_quad *)(b0 + l * %s) ^ %du * 0x01010101u;", by,
+                flip);
+        for (int j = 0; j < n; j++) fn_line(f, "const uint32_t x%d = x >> %d;", j, 8 * j);
+        fn_line(f, "word[l] = x;");
+    } else {
+        for (int j = 0; j < n; j++)
+            fn_line(f, "const uint32_t x%d = ((uint32_t)b%d[l * %s] ^ %d) & on%d;", j, j, by, flip,
+                    j);
+        fn_line(f, "word[l] = %s;",
+                n == 2 ? "(uint16_t)(x0 | x1 << 8)" : "x0 | x1 << 8 | x2 << 16 | x3 << 24");
+    }
+    fn_line(f, "sum[l] += (uint32_t)((int8_t)x0 + (int8_t)x1%s);",
+            n == 2 ? "" : " + (int8_t)x2 + (int8_t)x3");
+    fn_end(f);
+}
+
 /* Packs w, which is no constant, as constants are packed, for the unit's lanes. */
 static void make_weights(Group *g, const Integer *k, int i) {
     const IntegerSum *s = &k->s[i];
     Fn *f = &g->f;
     Cx *c = f->c;
     const int vec = g->k->lanes, flip = s->w->dtype == DT_U8 ? 128 : 0;
-    const long long words = (long long)(s->stream / INTEGER_QUAD), length = (long long)s->length;
+    const long long words = (long long)(s->stream / integer_bytes(s)),
+                    length = (long long)s->length;
     const long long vectors = (long long)integer_vectors(k, s);
-    const char *by = fn_expr(f, e_coef(c, s->w_flat, k->v)), *w = f->tensor(f, s->w->t);
     int64_t all = 1;
     for (int d = 0; d < s->n; d++) all *= s->extent[d];
-    fn_line(f, "uint32_t made%d[%lld] __attribute__((aligned(64)));", i, vectors * words);
+    const char *type = integer_bytes(s) == 2 ? "uint16_t" : "uint32_t";
+    fn_line(f, "%s made%d[%lld] __attribute__((aligned(64)));", type, i, vectors * words);
     fn_line(f, "uint32_t sums%d[%lld];", i, vectors * vec);
     fn_line(f, "const uint32_t zero%d = (uint32_t)(%s - %d);", i,
             s->w_zero ? fn_expr(f, s->w_zero) : "0", flip);
     fn_line(f, "const int8_t *const all%d = (const int8_t *)made%d;", i, i);
-    const Scope out = fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v),
-                              group_to(g, k->v), vec);
+    const Scope out = fn_open(f, "for (int64_t v0 = vb; v0 < ve; v0 += %d) {", vec);
     fn_bind(f, e_axis(c, k->v), "v0");
-    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), vec);
-    fn_line(f, "uint32_t *word = made%d + v0 / %d * %lld, *const sum = sums%d + v0;", i, vec, words,
-            i);
+    fn_line(f, "const int64_t lanes = bk_mini(ve - v0, %d);", vec);
+    fn_line(f, "%s *word = made%d + (v0 - vb) / %d * %lld;", type, i, vec, words);
+    fn_line(f, "uint32_t *const sum = sums%d + v0 - vb;", i);
     fn_line(f, "for (int64_t l = 0; l < %d; l++) sum[l] = (uint32_t)-%lld * zero%d;", vec,
             (long long)all, i);
     const int outer = s->n - s->run;
@@ -254,29 +351,9 @@ static void make_weights(Group *g, const Integer *k, int i) {
         fn_open(f, "for (int64_t %s = 0; %s < %lld; %s++) {", r, r, (long long)s->extent[d], r);
         fn_bind(f, e_axis(c, s->axis[d]), r);
     }
-    fn_open(f, "for (int64_t q = 0; q < %lld; q += 4, word += %d) {", length, vec);
-    for (int j = 0; j < INTEGER_QUAD; j++) {
-        const int bound = f->bound.n;
-        int64_t inner = 1;
-        fn_line(f, "const int64_t q%d = bk_mini(q + %d, %lld);", j, j, length - 1);
-        for (int d = s->n - 1; d >= outer; d--) {
-            fn_bind(f, e_axis(c, s->axis[d]),
-                    arena_printf(f->a, "(q%d / %lld %% %lld)", j, (long long)inner,
-                                 (long long)s->extent[d]));
-            inner *= s->extent[d];
-        }
-        fn_line(f, "const %s *const b%d = %s + (%s);", c_store(s->w->dtype), j, w,
-                fn_expr(f, s->w_flat));
-        fn_line(f, "const uint32_t on%d = q + %d < %lld ? 255 : 0;", j, j, length);
-        f->bound.n = bound;
-    }
-    fn_line(f, "BK_SIMD");
-    fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
-    for (int j = 0; j < INTEGER_QUAD; j++)
-        fn_line(f, "const uint32_t x%d = ((uint32_t)b%d[l * %s] ^ %d) & on%d;", j, j, by, flip, j);
-    fn_line(f, "word[l] = x0 | x1 << 8 | x2 << 16 | x3 << 24;");
-    fn_line(f, "sum[l] += (uint32_t)((int8_t)x0 + (int8_t)x1 + (int8_t)x2 + (int8_t)x3);");
-    fn_end(f);
+    fn_open(f, "for (int64_t q = 0; q < %lld; q += %d, word += %d) {", length, integer_step(s),
+            vec);
+    make_step(g, s);
     fn_line(f, "for (int64_t l = lanes; l < %d; l++) word[l] = 0;", vec);
     fn_close(f, out);
 }
@@ -290,7 +367,8 @@ static const char *sum_text(Group *g, Expr *e) {
     if (i == k->n) return NULL;
     const IntegerSum *s = &k->s[i];
     const char *t = arena_printf(a, "(uint32_t)g%d[row * %d + l]", i, k->vt);
-    if (!s->channels || s->x_zero) t = arena_printf(a, "%s - z%d * sums%d[iv]", t, i, i);
+    if (!s->channels || s->x_zero)
+        t = arena_printf(a, "%s - z%d * sums%d[iv%s]", t, i, i, s->made ? " - vb" : "");
     if (s->zeros) t = arena_printf(a, "%s - u%d[at + row] * zeros%d[iv]", t, i, i);
     if (s->made) t = arena_printf(a, "%s - u%d[at + row] * zero%d", t, i, i);
     return arena_printf(a, "(int32_t)(%s)", t);
@@ -376,10 +454,9 @@ static void epilogue(Group *g, const Integer *k) {
     }
     for (int i = 0; i < k->n; i++) {
         const IntegerSum *s = &k->s[i];
-        const char *bias = s->channels ? "" : arena_printf(f->a, " + BK_BIAS_%s", sign_of(s, true));
         if (s->channels && !s->x_zero) continue;
-        fn_line(f, "const uint32_t z%d = (uint32_t)(%s%s);", i,
-                s->x_zero ? fn_expr(f, s->x_zero) : "0", bias);
+        fn_line(f, "const uint32_t z%d = (uint32_t)(%s + %s);", i,
+                s->x_zero ? fn_expr(f, s->x_zero) : "0", bias_of(g, s));
     }
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
     const bool one = k->nlane % k->vt == 0 && k->v != g->k->split; /* all tiles are alike */
@@ -403,10 +480,10 @@ static void kernels(Group *g, const Integer *k, int rows) {
     fn_bind(f, e_axis(f->c, k->v), "v0");
     for (int i = 0; i < k->n; i++) {
         const IntegerSum *s = &k->s[i];
-        const int64_t length = round_up(s->length, INTEGER_QUAD);
-        Expr *row = s->copied ? e_int(f->c, length) : k->m ? e_coef(f->c, s->x_flat, k->m) : NULL;
-        const char *at = s->copied ? arena_printf(f->a, "x%d + at * %lld", i, (long long)length)
-                                   : x_address(g, s);
+        const bool copied = s->copied || s->pairs;
+        Expr *row = copied ? e_int(f->c, s->row) : k->m ? e_coef(f->c, s->x_flat, k->m) : NULL;
+        const char *at =
+            copied ? arena_printf(f->a, "x%d + at * %lld", i, (long long)s->row) : x_address(g, s);
         if (!s->channels || (k->nlane % k->vt == 0 && k->v != g->k->split)) {
             call_bytes(g, k, i, rows, at, row, false);
             continue;
@@ -473,10 +550,7 @@ void group_integer(Group *g) {
     for (int i = 0; i < k->n; i++) {
         const IntegerSum *s = &k->s[i];
         fn_line(f, "int32_t g%d[%d] __attribute__((aligned(64)));", i, k->rows * k->vt);
-        if (s->made) {
-            make_weights(g, k, i);
-            continue;
-        }
+        if (s->made) continue;
         const char *column = fn_expr(f, s->column);
         fn_line(f, "const int8_t *const all%d = (const int8_t *)%s + (%s) / %d * %lld;", i,
                 group_packed(g, s->packed), column, g->k->lanes, (long long)s->stream);
@@ -491,19 +565,23 @@ void group_integer(Group *g) {
         if (k->across >> i & 1)
             fn_line(f, "%s tile%d[%lld] __attribute__((aligned(64)));", c_store(g->k->t[i]->dtype),
                     i, (long long)(k->m_block * k->vt));
+    if (k->v_block) open_blocks(g, k->v, k->v_block, "vb", "ve");
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].made) make_weights(g, k, i);
     open_blocks(g, k->b, k->b_block, "b0", "b1");
     open_blocks(g, k->m, k->m_block, "mb", "me");
     for (int i = 0; i < k->n; i++) {
         if (k->s[i].zeros || k->s[i].made) sum_rows(g, k, i);
-        if (k->s[i].copied) copy_rows(g, k, i);
+        if (k->s[i].copied || k->s[i].pairs) copy_rows(g, k, i);
     }
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
-            k->vt);
-    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
+    const char *from = k->v_block ? "vb" : group_from(g, k->v);
+    const char *to = k->v_block ? "ve" : group_to(g, k->v);
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", from, to, k->vt);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, k->vt);
     fn_line(f, "(void)lanes;");
     for (int i = 0; i < k->n; i++)
-        fn_line(f, "const int8_t *const w%d = all%d + v0 / %d * %lld;", i, i, g->k->lanes,
-                (long long)k->s[i].stream);
+        fn_line(f, "const int8_t *const w%d = all%d + %s / %d * %lld;", i, i,
+                k->s[i].made ? "(v0 - vb)" : "v0", g->k->lanes, (long long)k->s[i].stream);
     positions(g, k);
     fn_close(f, out);
 }

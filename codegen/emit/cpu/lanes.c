@@ -1,5 +1,5 @@
 /* lanes.c: prints reductions computed for many elements at once (scheduler/kernel/lanes.h). */
-#include "codegen/emit/emit.h"
+#include "codegen/emit/cpu/across.h"
 #include "scheduler/kernel/lanes.h"
 
 static const char *accumulator(Group *g, Expr *e) {
@@ -48,7 +48,7 @@ static void accumulate(Group *g, const LanesKernel *k, int i) {
     if (e->kind >= R_ARGMAX) { /* what any element beats, or is equal to */
         from.kind = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST ? R_MAX : R_MIN;
         from.dtype = body->dtype;
-        fn_line(f, "int32_t at%d[%d] __attribute__((aligned(64)));", i, LANES_TILE);
+        fn_line(f, "int32_t at%d[%d] __attribute__((aligned(64)));", i, k->tile);
         fn_line(f, "for (int64_t l = 0; l < lanes; l++) at%d[l] = 0;", i);
     }
     fn_line(f, "for (int64_t l = 0; l < lanes; l++) g%d[l] = %s;", i, fn_neutral(f, &from));
@@ -69,6 +69,34 @@ static void accumulate(Group *g, const LanesKernel *k, int i) {
     fn_close(f, out);
 }
 
+/* Accumulators, and what they take. */
+static void accumulators(Group *g, const LanesKernel *k) {
+    for (int i = 0; i < k->n; i++) {
+        fn_line(&g->f, "%s g%d[%d] __attribute__((aligned(64)));",
+                c_type(k->reduce[i]->a[0]->dtype), i, k->tile);
+        accumulate(g, k, i);
+    }
+    for (int i = 0; i < g->k->n; i++) fn_hoist(&g->f, g->k->value[i], 1, &k->v);
+}
+
+/* A few positions along m at a time, in tiles. */
+static void by_tiles(Group *g, const LanesKernel *k) {
+    Fn *f = &g->f;
+    const Across x = {.members = (1u << g->k->n) - 1, .v = k->v, .m = k->m, .vt = k->tile};
+    const char *to = group_to(g, k->m);
+    const Scope out = fn_open(f, "for (int64_t mb = %s; mb < %s; mb += %d) {", group_from(g, k->m),
+                              to, LANES_ROWS);
+    fn_line(f, "const int64_t me = bk_mini(mb + %d, %s);", LANES_ROWS, to);
+    across_tiles(g, &x, LANES_ROWS);
+    const Scope row = fn_open(f, "for (int64_t im = mb; im < me; im++) {");
+    fn_bind(f, e_axis(f->c, k->m), "im");
+    accumulators(g, k);
+    across_members(g, &x, "lanes");
+    fn_close(f, row);
+    across_store(g, &x);
+    fn_close(f, out);
+}
+
 void group_lanes(Group *g) {
     Emit *em = g->em;
     Fn *f = &g->f;
@@ -76,15 +104,15 @@ void group_lanes(Group *g) {
     g->reduce = accumulator;
     group_range(g);
     const Scope out = fn_here(f);
-    for (int i = 0; i < g->k->naxis - 1; i++)
-        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
-    group_lane_tiles(g, k->v, LANES_TILE);
-    for (int i = 0; i < k->n; i++) {
-        fn_line(f, "%s g%d[%d] __attribute__((aligned(64)));", c_type(k->reduce[i]->a[0]->dtype), i,
-                LANES_TILE);
-        accumulate(g, k, i);
+    for (int i = 0; i < g->k->naxis; i++)
+        if (g->k->axis[i] != k->v && g->k->axis[i] != k->m)
+            group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    group_lane_tiles(g, k->v, k->tile);
+    if (k->m)
+        by_tiles(g, k);
+    else {
+        accumulators(g, k);
+        group_members_by_lane(g, k->v, "0", "lanes", true);
     }
-    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
-    group_members_by_lane(g, k->v, "0", "lanes", true);
     fn_close(f, out);
 }

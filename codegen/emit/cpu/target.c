@@ -31,6 +31,7 @@ const Target cpu_target = {
             [KERNEL_SPARSE] = group_sparse,
             [KERNEL_INTEGER] = group_integer,
             [KERNEL_DEPTHWISE] = group_depthwise,
+            [KERNEL_PLANES] = group_planes,
             [KERNEL_ATTENTION] = group_attention,
         },
     .recursion = emit_functions,

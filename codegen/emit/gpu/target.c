@@ -130,7 +130,13 @@ static void put_program(Emit *em, Texts *to) {
     sb_puts(host, embedded_text("braid_model.h"));
     sb_puts(host, embedded_text("gpu/ctx.inc"));
     put_probes(em, host, host_probes);
-    if (device->backend == BACKEND_EMULATED) sb_puts(host, embedded_text("emulate/driver.inc"));
+    if (device->backend == BACKEND_EMULATED) {
+        sb_puts(host, embedded_text("emulate/driver.inc"));
+        sb_printf(host,
+                  "__attribute__((constructor)) static void bk_emulated(void) {\n"
+                  "    emu_device_like(%d, %d, %lld);\n}\n",
+                  device->units, device->threads, (long long)device->level[LEVEL_CORE].bytes);
+    }
     put_weights(em, host);
     if (!em->weights->n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
     put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights->n);

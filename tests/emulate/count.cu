@@ -1,0 +1,68 @@
+// count.cu: the critical path of kernels whose path is known (codegen/emulate/count.cc).
+#define BK_WARP 32
+#define BK_THREADS 256
+#include "tests/emulate/data.h"
+
+static __device__ __forceinline__ char *bk_shared(void) {
+    extern __shared__ __align__(128) char bk_shared_bytes[];
+    return bk_shared_bytes;
+}
+#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+#define LOOK(p) (*(volatile unsigned *)(p))
+
+// Two words of Data, at once, then a load behind them, and a store: a round trip each.
+// test copy 1 32 0: ok path=300-340
+KERNEL copy(Data *d) { d->out[threadIdx.x] = d->in[threadIdx.x]; }
+
+// 64 loads, 8 at a time: eight round trips, which one thread makes while the others wait.
+// test alone 1 64 0: ok sum=2016 path=1350-1450 alone=64
+KERNEL alone(Data *d) {
+    if (threadIdx.x == 0) {
+        int sum = 0;
+        for (int i = 0; i < 64; i++) sum += d->in[i];
+        d->out[0] = sum;
+    }
+    __syncthreads();
+}
+
+// The same by all threads.
+// test together 1 64 256: ok sum=2016 path=600-680 alone=0
+KERNEL together(Data *d) {
+    int *s = (int *)bk_shared(), i = (int)threadIdx.x;
+    s[i] = d->in[i];
+    __syncthreads();
+    for (int far = 32; far; far /= 2) {
+        if (i < far) s[i] += s[i + far];
+        __syncthreads();
+    }
+    if (i == 0) d->out[0] = s[0];
+}
+
+// A block posts what the other one waits for: a store, a fence that waits for it, the word's way, a
+// look at it.
+// test post 2 32 0: ok sum=7 path=1000-1200
+KERNEL post(Data *d) {
+    if (threadIdx.x) return;
+    if (blockIdx.x == 0) {
+        d->out[1] = 3;
+        __threadfence();
+        LOOK(&d->flag[0]) = 1;
+    } else {
+        while (LOOK(&d->flag[0]) == 0) {}
+        __threadfence();
+        d->out[0] = d->out[1] + 1;
+    }
+}
+
+// A cluster's blocks read each other's memory, behind a barrier.
+// test neighbour 2 32 256 cluster=2: ok path=360-420
+KERNEL neighbour(Data *d) {
+    int *s = (int *)bk_shared(), i = (int)threadIdx.x;
+    s[i] = i;
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+    const int *other = (const int *)__cluster_map_shared_rank(s, 1 - __clusterRelativeBlockRank());
+    d->out[blockIdx.x * blockDim.x + i] = other[i];
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+}
