@@ -12,8 +12,10 @@ static const char *in_tile(Group *g, Expr *e) {
 /* A value whose only use is to be stored as float16, which rounds. */
 static Expr *unrounded(Cx *c, Expr *e) {
     if (e->op == E_CAST && e->a[0]->dtype == DT_F32) return e->a[0];
-    if (e->op != E_ADD && e->op != E_SUB && e->op != E_MUL && e->op != E_DIV) return e;
-    return e_bin(c, e->op, e_cast(c, DT_F32, e->a[0]), e_cast(c, DT_F32, e->a[1]));
+    const ExprRow *row = &expr_row[e->op];
+    if (!row->operands || row->truth || row->flags & OP_EXACT || e->a[0]->dtype != DT_F16) return e;
+    Expr *x = e_cast(c, DT_F32, e->a[0]);
+    return e->n == 1 ? e_un(c, e->op, x) : e_bin(c, e->op, x, e_cast(c, DT_F32, e->a[1]));
 }
 
 void group_halves(Group *g) {
