@@ -231,6 +231,15 @@ layers() {
     "$PYTHON" tests/random/layers_check.py 4 --seed $((SEED + 100)) --threads 3 --cpu x86-64-v3 --braid $BRAID
 }
 
+# Transforms, choices, boxes, samples, 16-bit arithmetic, against the interpreter and numpy.
+around() {
+    "$PYTHON" tests/random/around_check.py 6 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/around_check.py 3 --seed $((SEED + 100)) --threads 3 --schedule fourier=on --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/around_check.py 2 --seed $((SEED + 200)) --cpu x86-64-v3 --braid $BRAID
+    "$PYTHON" tests/random/around_check.py 2 --seed $((SEED + 300)) --cpu x86-64-v2 --schedule fourier=on --braid $BRAID
+}
+
 # Attention in one pass, against the interpreter.
 attentions() {
     local check=("$PYTHON" tests/random/attention_check.py --braid $BRAID)
@@ -245,6 +254,18 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
     [[ $(uname -m) == x86_64 ]] || return 0
     "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
+}
+
+# Blocks of networks strip by strip, of other sizes than their own choice too; and that units meet where they must.
+blocks() {
+    local check=("$PYTHON" tests/random/blocks_check.py --braid $BRAID) kept=$LOGS/blocks
+    "${check[@]}" 12 --seed $SEED
+    "${check[@]}" 12 --seed $((SEED + 100)) --threads 3 --schedule strips=on
+    "${check[@]}" 4 --seed $((SEED + 200)) --threads 3 --schedule strips=on,strip-rows=1 --keep "$kept"
+    "$PYTHON" tests/plan/races.py --braid $BRAID --units 3 --schedule strips=on,strip-rows=1 "$kept"/*
+    rm -rf "$kept"
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "${check[@]}" 4 --seed $((SEED + 300)) --cpu x86-64-v3 --threads 2
 }
 
 # Networks as quantizers write them: their products by integers, on older processors, too, and on a GPU as floats.
@@ -440,6 +461,7 @@ step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
+step blocks blocks
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID
 step models models
@@ -462,6 +484,7 @@ step rows rows
 step narrow narrow
 step convolutions convolutions
 step layers layers
+step around around
 step bytes bytes
 step quantized quantized
 step contrib-transformers contrib_transformers

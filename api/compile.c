@@ -46,6 +46,9 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
      "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
 #define ORACLE_PASSES 2
+    {"fourier", pass_fourier, STAGE_PLAIN, STAGE_PLAIN,
+     "while a transform's factors are those that lowering has made"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "matrices of such transforms"},
     {"quantized", pass_quantized, STAGE_PLAIN, STAGE_PLAIN,
      "before anything is put together: each operator of the model is still seen"},
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
@@ -114,6 +117,8 @@ static const Pass passes[] = {
      "by the units of a statement's level"},
     {"strips", pass_strips, STAGE_SHARED, STAGE_SHARED, "kernels keep the axis apart"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
+    {"settle-strips", pass_settle_strips, STAGE_CHOSEN, STAGE_CHOSEN,
+     "lifetimes are those of groups that are computed together"},
     {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
     {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},
     {"sync", pass_sync, STAGE_PLACED, STAGE_SYNCED,

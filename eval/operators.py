@@ -56,7 +56,7 @@ class Model:
 # ---- the members: name -> a function of a Model that returns its outputs -----------------------------------------------
 def conv(c, m, k, size, stride=1, group=1, then=None, dilation=1, spatial=2, pad=None):
     def build(g):
-        x = g.input(1, c, *[size] * spatial)
+        x = g.input(1, c, *(size if isinstance(size, tuple) else [size] * spatial))
         p = (k - 1) // 2 * dilation if pad is None else pad
         y = g.op("Conv", x, g.weight(m, c // group, *[k] * spatial), g.weight(m), kernel_shape=[k] * spatial, group=group,
                  strides=[stride] * spatial, pads=[p] * 2 * spatial, dilations=[dilation] * spatial)
@@ -462,13 +462,22 @@ MEMBERS = {
     "conv 1x1 s2 64-128 56x56": conv(64, 128, 1, 56, stride=2),
     "conv depthwise 3x3 144 56x56": conv(144, 144, 3, 56, group=144),
     "conv depthwise 3x3 s2 96 112x112": conv(96, 96, 3, 112, stride=2, group=96),
+    "conv depthwise 3x3 32 112x112": conv(32, 32, 3, 112, group=32),
+    "conv depthwise 3x3 960 7x7": conv(960, 960, 3, 7, group=960),
     "conv depthwise 5x5 240 28x28": conv(240, 240, 5, 28, group=240),
+    "conv depthwise 5x5 s2 96 56x56": conv(96, 96, 5, 56, stride=2, group=96),
+    "conv depthwise 7x7 96 56x56": conv(96, 96, 7, 56, group=96),
+    "conv depthwise dilated 3x3 96 28x28": conv(96, 96, 3, 28, group=96, dilation=2),
     "conv grouped 3x3 128/32 56x56": conv(128, 128, 3, 56, group=32),
+    "conv grouped 3x3 256/32 28x28": conv(256, 256, 3, 28, group=32),
     "conv dilated 3x3 64 28x28": conv(64, 64, 3, 28, dilation=2),
     "conv 5x5 32 64x64": conv(32, 32, 5, 64),
     "conv 1x3 1-D 256 400": conv(256, 256, 3, 400, spatial=1),
+    "conv 1x3 1-D 512 100": conv(512, 512, 3, 100, spatial=1),
     "conv 1x31 1-D depthwise 256 400": conv(256, 256, 31, 400, spatial=1, group=256),
     "conv 3-D 3x3x3 16 16": conv(16, 16, 3, 16, spatial=3),
+    "conv 3-D 3x3x3 64 8x28x28": conv(64, 64, 3, (8, 28, 28), spatial=3),
+    "conv transposed 4x4 s2 128-64 32x32": conv_transpose(128, 64, 4, 32, 2),
     "conv transposed 2x2 s2 64-32 56x56": conv_transpose(64, 32, 2, 56, 2),
     "conv transposed 4 s2 1-D 256-128 200": conv_transpose(256, 128, 4, 200, 2, spatial=1),
     "inverted residual 24-144 56x56": inverted_residual(24, 144, 56, 1),

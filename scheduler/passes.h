@@ -47,6 +47,10 @@ void pass_pick(Program *p);
  * loads of a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);
 
+/* Requires OPs as lowering made them. Discrete Fourier transforms of a known length without large
+ * prime factors are computed by its factors (a hand-written body), where that pays. */
+void pass_fourier(Program *p);
+
 /* Checks in counted loops that are linear in the iteration number are made once, before the loop.
  */
 void pass_lift_check(Program *p);
@@ -122,6 +126,8 @@ void pass_schedule(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.strip, rows and follows (scheduler/plan/strips.h). */
 void pass_strips(Program *p);
+/* Requires kernels. Takes strips from groups whose kernels, or neighbours, have none. */
+void pass_settle_strips(Program *p);
 
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);

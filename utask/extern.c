@@ -1,6 +1,7 @@
 /* extern.c: the table of hand-written bodies, for the interpreter and for constant folding. */
 #include "utask/extern.h"
 
+#include "codegen/text/extern/fourier.inc"
 #include "codegen/text/extern/linear.inc"
 #include "codegen/text/extern/nms.inc"
 #include "codegen/text/extern/scan.inc"

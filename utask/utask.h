@@ -53,6 +53,7 @@ struct Tensor {
     Expr *folded;      /* TK_CONST: what lowering computed it from, over axis[]; or NULL */
     /* TK_CONST: how kernels may store it in fewer bits (utask/coded.h); or NULL */
     const struct Coded *coded;
+    const struct Fourier *fourier; /* TK_TE: the transform that its body computes; or NULL */
     Expr **elem; /* uniform values of all elements in row-major order, or NULL */
     int index;   /* TK_INPUT */
     Seq *seq;    /* where it is defined */
@@ -99,6 +100,17 @@ typedef struct LoopSym {
     Sym *sym;
     Expr *init, *next;
 } LoopSym; /* uniform carried value */
+/* A discrete Fourier transform of float32 rows of n elements, along `axis` of x, whose last axis holds
+ * real and imaginary parts (or real ones only). */
+typedef struct Fourier {
+    Tensor *x, *window; /* window: factors of the elements, or NULL */
+    int axis;
+    int64_t n;
+    bool inverse, half; /* half: x is one half of the spectrum of real rows */
+    Expr *step;         /* between frames of n elements that are the rows; 0: there are none */
+    int site;
+} Fourier;
+
 /* A carried value that grows along one axis, in a buffer with spare capacity. Tensor.grow marks the
  * phi and the values between it and next: each begins (front: ends) with the previous one. After
  * the loop the phi is dense. */
@@ -226,6 +238,11 @@ struct Stmt {
             Axis *strip;
             int64_t rows;
             bool follows;
+            /* where these read windows of their neighbours' positions: which of its own it computes
+             * in a strip; NULL: the same ones. `meets`: the first of such neighbours, after whose
+             * first strip the units synchronize */
+            const struct Band *band;
+            bool meets;
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
         } op;
         struct {

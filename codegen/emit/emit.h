@@ -67,7 +67,8 @@ typedef struct Emit {
     const char **packed_name; /* by number */
     Sb consts;                /* declarations of constants */
     int nfunction, nturn;
-    const char *strip;    /* text of the number of the strip that is computed; NULL: all of it */
+    /* Texts of the positions of its strip that a group computes (Stmt.op.strip); NULL: all. */
+    const char *strip_from, *strip_to;
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
@@ -211,6 +212,7 @@ void group_attention(Group *g);
 void group_lanes(Group *g);
 void group_planes(Group *g);
 void group_sliding(Group *g);
+void group_halves(Group *g);
 void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);

@@ -95,7 +95,7 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, 
 
 /* Whether the function has a range of x, from `from` to `to`. */
 static bool in_range(const Group *g, const Axis *x) {
-    return x == g->k->split || x == g->k->s->op.strip;
+    return x == g->k->split || (g->k->s->op.strip && x == g->k->strip);
 }
 
 void group_lane_tiles(Group *g, Axis *v, int tile) {
@@ -117,25 +117,19 @@ void group_range(Group *g) {
         fn_count(f, g->k->value[i]);
         fn_count(f, g->k->position[i]);
     }
-    const Axis *strip = g->k->s->op.strip;
+    if (g->k->s->op.strip) { /* a unit without a part has none of a strip */
+        const char *apiece = fn_expr(f, g->k->apiece);
+        fn_line(f, "const int64_t from = first * %s, to = end * %s;", apiece, apiece);
+        return;
+    }
     if (!g->k->split) {
         fn_line(f, "if (unit != 0) return;");
-        if (strip) {
-            fn_line(f, "const int64_t from = strip * rows;");
-            fn_line(f, "const int64_t to = bk_mini(from + rows, %s);", fn_expr(f, strip->extent));
-        }
         return;
     }
     const char *whole = fn_expr(f, g->k->split->extent), *grain = fn_expr(f, g->k->grain);
     const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
     fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
             n, grain);
-    if (strip) {
-        fn_line(f, "const int64_t from = parts * unit / nunit * grain + strip * rows;");
-        fn_line(f, "const int64_t to = bk_mini(bk_mini(parts * (unit + 1) / nunit * grain, all), "
-                   "from + rows);");
-        return;
-    }
     if (!g->k->s->op.inner) {
         fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
         fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
@@ -178,7 +172,6 @@ void group_loop(Group *g, Axis *x, const char *name) {
     fn_bind(f, e_axis(f->c, x), name);
 }
 
-#define ALL_ROWS ((int64_t)1 << 40) /* more than there are */
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
     const Kernel *k = s->op.kernel;
@@ -221,9 +214,8 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
         sb_printf(&args, ", %s", kernel->symbol(kernel, g.arg_s.p[i]));
     }
     if (s->op.strip) {
-        sb_puts(&params, ", int64_t strip, int64_t rows");
-        sb_printf(&args, ", %s, %lld", em->strip ? em->strip : "0",
-                  (long long)(em->strip ? s->op.rows : ALL_ROWS));
+        sb_puts(&params, ", int64_t first, int64_t end");
+        sb_printf(&args, ", %s, %s", em->strip_from, em->strip_to);
     }
     if (g.turns) {
         int turn = em->nturn++;

@@ -290,25 +290,62 @@ static void emit_op(Tree *x, Stmt *s, bool block) {
         fn_line(&x->f, "bk_block();");
 }
 
+/* A group's positions in front of which those lie that it has when the last group of its run has
+ * position r. */
+static const char *strip_bound(Tree *x, const Stmt *s, const char *r, const char *own) {
+    const Band *b = s->op.band;
+    if (!b) return r;
+    return arena_printf(x->em->a, "bk_strip_bound(%s, %s, %s, %lld, %lld, %lld, %s)", r, own,
+                        tree_expr(x, b->of->extent), (long long)b->step, (long long)b->first,
+                        (long long)b->last, tree_expr(x, s->op.strip->extent));
+}
+
+/* Declares as low<id> and high<id> the positions of the last group that a unit has. */
+static void strip_part(Tree *x, const Stmt *last, int id) {
+    Fn *f = &x->f;
+    const char *all = tree_expr(x, last->op.strip->extent);
+    const char *share = last->op.band ? "bk_strip_band" : "bk_strip_part";
+    const long long grain = last->op.band ? last->op.band->least : last->op.grain;
+    if (last->op.split)
+        fn_line(f,
+                "const int64_t low%d = %s(%s, %lld, unit, nunit), high%d = %s(%s, %lld, unit + 1, "
+                "nunit);",
+                id, share, all, grain, id, share, all, grain);
+    else
+        fn_line(f, "const int64_t low%d = 0, high%d = unit == 0 ? %s : 0;", id, id, all);
+}
+
 /* Groups strip by strip: as many of those from q->s.p[*i] on as belong together. */
 static void emit_strips(Tree *x, const Seq *q, int *i) {
     Fn *f = &x->f;
+    Emit *em = x->em;
     const Stmt *s = q->s.p[*i];
-    int n = 1;
-    while (*i + n < q->s.n && strip_follows(q->s.p[*i + n - 1], q->s.p[*i + n])) n++;
+    const int n = strip_run(q, *i), id = x->next_id++;
+    helper_text(em, "extern/strips.inc");
     for (int k = 0; k < n; k++) {
         const Stmt *g = q->s.p[*i + k];
         for (int j = 0; j < g->op.n; j++) tree_place(x, g->op.t[j], tree_bytes(x, g->op.t[j]));
     }
-    const char *all = tree_expr(x, s->op.strip->extent);
-    const char *strip = arena_printf(f->a, "strip%d", x->next_id++);
-    const char *most =
-        s->op.split ? arena_printf(f->a, "bk_strip(%s, %d, nunit)", all, s->op.grain) : all;
-    const Scope out = fn_open(f, "for (int64_t %s = 0; %s * %lld < %s; %s++) {", strip, strip,
-                              (long long)s->op.rows, most, strip);
-    x->em->strip = strip;
-    for (int k = 0; k < n; k++) emit_group(x->em, f, &x->decl, q->s.p[*i + k], false);
-    x->em->strip = NULL;
+    const Scope out = fn_open(f, "{ /* strip by strip */");
+    strip_part(x, q->s.p[*i + n - 1], id);
+    const char *r = arena_printf(f->a, "r%d", id), *e = arena_printf(f->a, "e%d", id),
+               *own = arena_printf(f->a, "low%d, high%d", id, id);
+    /* All units pass the meeting after their first strips, those without a part as well. */
+    fn_open(f, "for (int64_t %s = low%d, %s; %s == low%d || %s < high%d; %s = %s) {", r, id, e, r,
+            id, r, id, r, e);
+    fn_line(f, "%s = bk_mini(%s + %lld, high%d);", e, r, (long long)s->op.rows, id);
+    for (int k = 0; k < n; k++) {
+        Stmt *g = q->s.p[*i + k];
+        em->strip_from = strip_bound(x, g, r, own);
+        em->strip_to = strip_bound(x, g, e, own);
+        emit_group(em, f, &x->decl, g, false);
+    }
+    if (s->op.meets) {
+        fn_open(f, "if (%s == low%d) {", r, id);
+        tree_barrier(x, &s->op.meets);
+        fn_end(f);
+    }
+    fn_line(f, "if (%s >= high%d) break;", e, id);
     fn_close(f, out);
     *i += n - 1;
 }

@@ -111,6 +111,7 @@ static void add_heights(Contraction *k, int64_t n) {
  * be other counts than expected. */
 static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     bool by_m = k->m && k->g->split == k->m;
+    if (k->m && k->m == k->g->strip) rows = 0; /* the first strip has more */
     for (int h = rows <= 0 ? k->mr : 0; h > 1; h--) add_height(k, h);
     for (int u = 1; rows > 0 && u <= (by_m ? t->units : 1); u++) {
         int64_t parts = (rows + t->grain - 1) / t->grain;
@@ -204,6 +205,9 @@ void contraction_tile(Contraction *k, int64_t streamed) {
     int vec = g->lanes, budget = vec >= 16 ? 28 : 12, registers = vec >= 16 ? 32 : 16;
     TileModel t = model_of(k, streamed);
     int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
+    int64_t apiece;
+    if (k->m && k->m == g->strip && t.widest && e_is_int(g->apiece, &apiece))
+        rows = g->s->op.rows * apiece;
     if (!t.widest)
         t.widest = t.operands = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14};

@@ -169,7 +169,7 @@ static void choose_blocks(Convolution *k, int64_t near) {
             k->across |= 1u << i;
     k->m_block = known && m < k->block ? m : k->block;
     if (k->across && k->m_block > ACROSS_MOST) k->m_block = ACROSS_MOST;
-    k->even = known && m <= k->m_block && k->m != g->split ? m : 0;
+    k->even = known && m <= k->m_block && k->m != g->split && k->m != g->strip ? m : 0;
 }
 
 /* If nothing is known of two axes of positions, the longer one is m: that is seen when it runs. Of

@@ -41,7 +41,7 @@ static void choose_tile(Depthwise *w) {
 static void choose_sizes(Depthwise *w) {
     const Convolution *k = &w->k;
     int64_t n = -1;
-    if (k->m != k->g->split) e_is_int(e_sub(k->g->c, w->to, w->from), &n);
+    if (k->m != k->g->split && k->m != k->g->strip) e_is_int(e_sub(k->g->c, w->to, w->from), &n);
     if (n > 0) {
         const int64_t tiles = div_up(n, k->rows);
         w->size[w->nsize++] = (int)div_up(n, tiles);

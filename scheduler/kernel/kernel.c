@@ -9,6 +9,7 @@
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/halves.h"
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/kernel/planes.h"
@@ -51,8 +52,8 @@ int64_t tile_vectors(const Kernel *k, const Axis *v, int64_t lanes, int nv) {
     const int64_t n = div_up(lanes, k->lanes);
     int64_t grain;
     const bool whole =
-        v != k->s->op.strip && (v != k->split || (!k->s->op.inner && e_is_int(k->grain, &grain) &&
-                                                  grain % (nv * k->lanes) == 0));
+        v != k->strip && (v != k->split || (!k->s->op.inner && e_is_int(k->grain, &grain) &&
+                                            grain % (nv * k->lanes) == 0));
     return whole ? round_up(n, nv) : n + nv - 1;
 }
 
@@ -60,8 +61,9 @@ void kernel_collapse(Kernel *k) {
     Cx *c = k->c;
     for (int d = k->naxis - 2; d >= 0; d--) {
         Axis *a = k->axis[d], *b = k->axis[d + 1];
-        bool ok = b != k->split && a != k->s->op.strip && b != k->s->op.strip &&
-                  (a != k->split || !k->s->op.inner); /* the units' ranges stay contiguous */
+        bool ok = b != k->split && b != k->strip &&
+                  (a != k->strip || d + 2 < k->naxis) && /* lanes are for all of it */
+                  (a != k->split || !k->s->op.inner);    /* the units' ranges stay contiguous */
         for (int i = 0; i < k->n && ok; i++)
             ok = collapsible(c, map_new(k->a), k->value[i], a, b) &&
                  contiguous(c, k->position[i], a, b);
@@ -70,6 +72,10 @@ void kernel_collapse(Kernel *k) {
         if (a == k->split) {
             k->split = both;
             k->grain = e_mul(c, k->grain, b->extent);
+        }
+        if (a == k->strip) {
+            k->strip = both;
+            k->apiece = e_mul(c, k->apiece, b->extent);
         }
         Axis *from[2] = {a, b};
         Expr *to[2] = {e_int(c, 0), e_axis(c, both)};
@@ -143,7 +149,7 @@ static void choose_step(Kernel *k) {
         if (k->value[i]->flags & (EF_REDUCE | EF_GUARD) || k->value[i]->op == E_SELECT) return;
         if (one) step = !step || one == step ? one : -1;
     }
-    if (step < 2 || v == k->s->op.strip || !e_is_int(v->extent, &n) || n % step) return;
+    if (step < 2 || v == k->strip || !e_is_int(v->extent, &n) || n % step) return;
     if (v == k->split && (k->s->op.inner || !e_is_int(k->grain, &n) || n % step)) return;
     k->step = (int)step;
 }
@@ -161,7 +167,9 @@ static Kernel *kernel_new(Program *p, Stmt *s) {
                   .kind = KERNEL_LOOPS,
                   .n = s->op.n,
                   .t = s->op.t,
-                  .split = s->op.split};
+                  .split = s->op.split,
+                  .strip = s->op.strip,
+                  .apiece = e_int(c, 1)};
     if (k->split) k->grain = e_int(c, s->op.grain);
     k->value = NEWN(c->a, Expr *, k->n);
     k->position = NEWN(c->a, Expr *, k->n);
@@ -194,9 +202,19 @@ static bool stands_apart(KernelChoice *x, const Stmt *s) {
            x->inlined++ >= INLINED_MAX;
 }
 
-/* These begin and end where they are told to. */
-static bool has_strips(KernelKind k) {
-    return k == KERNEL_LOOPS || k == KERNEL_LANES || k == KERNEL_SLIDING || k == KERNEL_TRANSPOSE;
+bool kernel_has_strips(const Kernel *k) {
+    switch (k->kind) {
+    case KERNEL_LOOPS:
+    case KERNEL_LANES:
+    case KERNEL_SLIDING:
+    case KERNEL_TRANSPOSE:
+    case KERNEL_HALVES: return true;
+    case KERNEL_CONTRACTION: return k->s->op.band && k->contraction->v != k->strip;
+    case KERNEL_CONVOLUTION: return k->s->op.band && k->convolution->v != k->strip;
+    case KERNEL_WINOGRAD: return k->s->op.band && k->winograd->k.v != k->strip;
+    case KERNEL_DEPTHWISE: return k->s->op.band && k->depthwise->k.v != k->strip;
+    default: return false;
+    }
 }
 
 static void choose(KernelChoice *x, Stmt *s) {
@@ -215,7 +233,7 @@ static void choose(KernelChoice *x, Stmt *s) {
     kernel_collapse(k);
     if (vectors) {
         collapse_sums(k);
-        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k));
+        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k) || kernel_halves(k));
     } else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }
@@ -224,7 +242,6 @@ static void visit(void *user, Stmt *s) {
     if (s->kind != S_OP) return;
     choose(user, s);
     choose_step(s->op.kernel);
-    if (!has_strips(s->op.kernel->kind)) s->op.strip = NULL;
 }
 
 void pass_kernel(Program *p) {

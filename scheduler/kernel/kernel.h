@@ -15,6 +15,7 @@ typedef enum KernelKind {
     KERNEL_LOOPS,       /* a loop for each axis, the last one over lanes */
     KERNEL_LANES,       /* the loops of reductions around the one over lanes (lanes.h) */
     KERNEL_SLIDING,     /* reductions over windows along the lanes (sliding.h) */
+    KERNEL_HALVES,      /* float16 in memory, float32 in registers (halves.h) */
     KERNEL_TRANSPOSE,   /* reads along another axis than it stores along (transpose.h) */
     KERNEL_CONTRACTION, /* sums of products by micro-kernels (contraction.h) */
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
@@ -57,6 +58,10 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
+    /* along which a strip has a range (Stmt.op.strip), each of its positions `apiece` of the
+     * kernel's; or NULL */
+    Axis *strip;
+    Expr *apiece;
     int step;        /* loops: neighbours along the last axis that are computed side by side */
     int64_t scratch; /* bytes of a block's own memory, while the group runs */
     OwnPart *own;    /* in the order in which they are read */
@@ -64,6 +69,7 @@ typedef struct Kernel {
     union { /* by kind */
         const struct LanesKernel *by_lanes;
         const struct SlidingKernel *sliding;
+        const struct HalvesKernel *halves;
         const struct TransposeKernel *transpose;
         const struct Contraction *contraction;
         const struct Convolution *convolution;
@@ -80,6 +86,8 @@ typedef struct Kernel {
 
 /* Joins neighbouring axes along which every access is contiguous. */
 void kernel_collapse(Kernel *k);
+/* Whether the kernel begins and ends where it is told to along its strip. */
+bool kernel_has_strips(const Kernel *k);
 /* Vectors that tiles of `nv` over `lanes` positions of axis v may take, wherever units begin. */
 int64_t tile_vectors(const Kernel *k, const Axis *v, int64_t lanes, int nv);
 

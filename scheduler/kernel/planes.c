@@ -1,11 +1,11 @@
 /* planes.c: see planes.h. */
 #include "scheduler/kernel/planes.h"
 
-#define LANES_MOST 128         /* of a tile */
-#define BLOCK_BYTES (24 << 10) /* of the tiles of a block, in the first-level cache with its sums  \
-                                */
-#define UNROLLED 400           /* products that are written out */
-#define SUMS_AVX512 8          /* vectors of sums that keep a core busy, of 32 registers */
+#define LANES_MOST 128 /* of a tile */
+#define BLOCK_BYTES                                                                                \
+    (24 << 10)       /* of the tiles of a block, in the first-level cache with its sums            \
+                      */
+#define UNROLLED 800 /* products that are written out */
 
 static bool take(void *user, Expr *e) {
     PlanesKernel *w = user;
@@ -28,7 +28,9 @@ static void choose_tile(PlanesKernel *w) {
         nvec = div_up(n, vec);
         nvec = div_up(nvec, div_up(nvec, most));
     }
-    k->nv = nvec == 1 ? 1 : nvec % 2 && nvec % 3 == 0 && vec >= 16 ? 3 : 2;
+    k->nv = nvec == 1 ? 1 : 2;
+    for (int nv = 3; nv <= 4 && vec >= 16; nv++)
+        if (nvec % nv == 0) k->nv = nv;
     k->vt = (int)(nvec * vec);
     w->rest = !known || nvec % k->nv || div_up(n, vec) % nvec;
     k->rows = !k->m ? 1 : k->nv > 1 ? 4 : 8;
@@ -58,6 +60,17 @@ static int64_t set_lines(PlanesKernel *w, int64_t rows) {
     return bytes;
 }
 
+/* Whether what is inside does not depend on where the window is in other dimensions. */
+static bool same_zeros(const Planes *s) {
+    const PlaneWindow *both[] = {&s->v, &s->u};
+    int flags = 0;
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < both[i]->nlow; j++) flags |= both[i]->low[j]->flags;
+        for (int j = 0; j < both[i]->nhigh; j++) flags |= both[i]->high[j]->flags;
+    }
+    return !(flags & EF_AXIS) && e_is_ival(s->inside, 1);
+}
+
 static void choose_block(PlanesKernel *w) {
     const Convolution *k = &w->k;
     int64_t n = 0, most = k->rows;
@@ -73,6 +86,10 @@ static void choose_block(PlanesKernel *w) {
             if (b == n || b % k->rows == 0) break;
         }
     if (w->even) w->block = w->even;
+    int64_t lanes;
+    const bool one = known && (!k->m || w->block == n) && k->v != k->g->split &&
+                     e_is_int(k->v->extent, &lanes) && lanes <= k->vt;
+    for (int i = 0; i < w->n; i++) w->p[i].clean = one && same_zeros(&w->p[i].s);
     set_lines(w, w->block);
 }
 

@@ -1,5 +1,5 @@
-/* planes.h: sums over windows along rows (utask/window_rows.h): depthwise convolutions whose channels
- * lie apart.
+/* planes.h: sums over windows along rows (utask/window_rows.h): depthwise convolutions whose
+ * channels lie apart.
  *
  * For a block of rows, and of lanes along each, the elements that all its windows read are copied
  * into a tile on the stack, with zeros where they are padding; with a stride, those of each residue
@@ -17,6 +17,7 @@ typedef struct PlanesSum {
     int64_t need, phase, line; /* of a residue: elements that are read, and their pitch; of a row */
     int64_t lines;             /* rows of a tile */
     bool rolled;               /* the taps from row to row are a loop */
+    bool clean;                /* all tiles have zeros at the same places */
 } PlanesSum;
 
 typedef struct PlanesKernel {

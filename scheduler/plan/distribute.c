@@ -110,6 +110,7 @@ static Part part_split(const Stmt *s, int dim, int64_t shift) {
 Part part_written(const Stmt *s) {
     const Tensor *lead = s->op.t[0];
     if (!s->op.split) return part_solo;
+    if (s->op.band) return part_whole; /* a unit's band is of no grains */
     for (int d = 0; d < lead->rank; d++)
         if (lead->axis[d] == s->op.split) return part_split(s, d, 0);
     return part_whole;
@@ -145,6 +146,7 @@ static void read_load(void *user, Expr *e) {
 
 Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
     if (!s->op.split) return part_solo;
+    if (s->op.band) return part_whole;
     ReadScan r = {c, t, s->op.split, -2, 0};
     stmt_loads(c, s, read_load, &r);
     return r.dim < 0 ? part_whole : part_split(s, r.dim, r.shift);

@@ -2,18 +2,17 @@
 #include "scheduler/plan/strips.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/kernel.h"
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
-
-#define RUN_MAX 16
 
 typedef struct Run { /* of groups that may be computed strip by strip */
     Program *p;
     Cx *c;
     int n;
-    Stmt *s[RUN_MAX];
-    int dim[RUN_MAX]; /* of the groups' domains, along which strips go */
+    Stmt *s[STRIP_GROUPS];
+    int dim[STRIP_GROUPS]; /* of the groups' domains, along which strips go */
     /* Of the group that is looked at. */
     Stmt *next;
     int at; /* the dimension; -1: not known yet */
@@ -35,13 +34,19 @@ static bool by_constants(void *user, Expr *e) {
     return false;
 }
 
-static bool may_run(const Program *p, const Stmt *s) {
-    if (s->kind != S_OP || s->each || s->op.at || s->op.inner || s->level == LEVEL_HOST ||
-        op_is_empty(s) || p->nfunc)
+bool strip_may_run(const Program *p, const Stmt *s) {
+    if (s->kind != S_OP || s->each || s->op.at || s->level == LEVEL_HOST || op_is_empty(s) ||
+        p->nfunc)
         return false;
     for (int i = 0; i < s->op.n; i++)
-        if (!is_own(s->op.t[i]) || s->op.t[i]->rank < 1 ||
-            find_reduction(map_new(p->cx->a), s->op.t[i]->body, false, by_constants, NULL))
+        if (!is_own(s->op.t[i]) || s->op.t[i]->rank < 1) return false;
+    return true;
+}
+
+static bool may_run(const Program *p, const Stmt *s) {
+    if (!strip_may_run(p, s) || s->op.inner) return false;
+    for (int i = 0; i < s->op.n; i++)
+        if (find_reduction(map_new(p->cx->a), s->op.t[i]->body, false, by_constants, NULL))
             return false;
     return true;
 }
@@ -75,8 +80,7 @@ static int split_dim(const Stmt *s) {
     return -1;
 }
 
-/* Whether dimension d of s is that of its lanes: a few positions of it would be no vectors. */
-static bool has_lanes(const Stmt *s, int d) {
+bool strip_has_lanes(const Stmt *s, int d) {
     const Tensor *t = s->op.t[0];
     bool others = false;
     for (int i = d + 1; i < t->rank; i++)
@@ -88,14 +92,14 @@ static bool has_lanes(const Stmt *s, int d) {
 /* Whether s goes on with what the run has; then it becomes part of it. */
 static bool join(Run *r, Stmt *s) {
     const Stmt *first = r->s[0];
-    if (r->n == RUN_MAX || !may_run(r->p, s) || s->level != first->level ||
+    if (r->n == STRIP_GROUPS || !may_run(r->p, s) || s->level != first->level ||
         !s->op.split != !first->op.split || (s->op.split && s->op.grain != first->op.grain))
         return false;
     r->next = s;
     r->at = split_dim(s);
     r->bad = r->related = false;
     stmt_loads(r->c, s, own_load, r);
-    if (r->bad || !r->related || has_lanes(s, r->at)) return false;
+    if (r->bad || !r->related || strip_has_lanes(s, r->at)) return false;
     r->dim[r->n] = r->at;
     r->s[r->n++] = s;
     return true;
@@ -159,21 +163,29 @@ static void take(const Run *r) {
     }
 }
 
+int strip_run(const Seq *q, int from) {
+    int n = 1;
+    while (from + n < q->s.n && strip_follows(q->s.p[from + n - 1], q->s.p[from + n])) n++;
+    return n;
+}
+
 static void strips(Program *p, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         for (int k = 0; k < stmt_nseq(s); k++) strips(p, stmt_seq(s, k));
-        if (!may_run(p, s)) continue;
+        if (s->kind != S_OP) continue;
         Run best = {.n = 0};
-        for (int d = 0; d < s->op.t[0]->rank; d++) {
+        for (int d = 0; may_run(p, s) && d < s->op.t[0]->rank; d++) {
             Run r = {.p = p, .c = p->cx};
             if (s->op.split ? d != split_dim(s) : e_is_ival(s->op.t[0]->dim[d], 1)) continue;
             if (d && d == s->op.t[0]->rank - 1) continue; /* a strip's rows lie together */
-            if (has_lanes(s, d)) continue;
+            if (strip_has_lanes(s, d)) continue;
             find(&r, q, i, d);
             if (r.n > best.n) best = r;
         }
-        if (best.n < 2) continue;
+        const int banded = bands_take(p, q, i, best.n + 1);
+        i += banded ? banded - 1 : 0;
+        if (best.n < 2 || banded) continue;
         take(&best);
         i += best.n - 1;
     }
@@ -183,3 +195,30 @@ void pass_strips(Program *p) {
     const Schedule *k = p->schedule;
     if (!device_is_gpu(k->device) && k->lanes > 1 && !k->profile) strips(p, p->top);
 }
+
+static void leave_strips(Stmt *s) {
+    s->op.strip = NULL;
+    s->op.band = NULL;
+}
+
+/* Leaves strips to groups that have neighbours with which they are computed so. Over windows that
+ * is all of them, or none. */
+static void settle_strips(const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        for (int k = 0; k < stmt_nseq(s); k++) settle_strips(stmt_seq(s, k));
+        if (s->kind != S_OP || !s->op.strip) continue;
+        const int n = s->op.band ? strip_run(q, i) : 1;
+        bool all = true;
+        for (int k = 0; k < n; k++) all = all && kernel_has_strips(q->s.p[i + k]->op.kernel);
+        for (int k = 0; k < n && !all; k++) leave_strips(q->s.p[i + k]);
+        i += n - 1;
+    }
+    for (int i = 0; i < q->s.n; i++) {
+        const int n = strip_run(q, i);
+        if (n < 2 && q->s.p[i]->kind == S_OP) leave_strips(q->s.p[i]);
+        i += n - 1;
+    }
+}
+
+void pass_settle_strips(Program *p) { settle_strips(p->top); }

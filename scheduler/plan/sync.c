@@ -18,6 +18,7 @@
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/parts.h"
+#include "scheduler/plan/strips.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
@@ -309,6 +310,16 @@ static void note_bump(Sync *x, const Tensor *t) {
     for (LoopState *l = x->loop; l; l = l->up) {
         if (l->branches != x->branches || t->blob || t->grow) l->moving = true;
         for (int i = 0; i < MAX_RANK; i++) l->moving |= !loop_keeps(l->s, t->dim[i]);
+    }
+}
+
+/* What a group reads and writes. */
+static void touch_group(Sync *x, Stmt *s) {
+    OpScan k = {x, s};
+    stmt_loads(x->c, s, touch_op, &k);
+    for (int m = 0; m < s->op.n; m++) {
+        touch(x, s->op.t[m], true, part_written(s));
+        note_bump(x, s->op.t[m]);
     }
 }
 
@@ -682,15 +693,14 @@ static void walk(Sync *x, Seq *q) {
             order(x, q, &i);
             break;
         case S_OP: {
-            OpScan k = {x, s};
             if (s->level == LEVEL_HOST) end_launch(x, q, &i);
             if (op_is_empty(s) || s->level == LEVEL_HOST) break;
-            stmt_loads(x->c, s, touch_op, &k);
-            for (int m = 0; m < s->op.n; m++) {
-                touch(x, s->op.t[m], true, part_written(s));
-                note_bump(x, s->op.t[m]);
-            }
+            const int n = s->op.band ? strip_run(q, i) : 1;
+            for (int k = 0; k < n; k++) touch_group(x, q->s.p[i + k]);
+            /* A unit's strips read what it wrote, and of the next unit's first one. */
+            s->op.meets = n > 1 && s->op.split && s->op.band->crosses && !alone(x);
             order(x, q, &i);
+            i += n - 1;
             break;
         }
         case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
@@ -746,7 +756,7 @@ Level seq_level(const Seq *q) {
 
 /* What s has of them at the level of the units that run it, inner statements apart. */
 static int own_barriers(const Stmt *s) {
-    int n = s->kind == S_EXTERN && s->ext.barrier;
+    int n = (s->kind == S_EXTERN && s->ext.barrier) || (s->kind == S_OP && s->op.meets);
     if (s->kind != S_LOOP) return n;
     n += s->loop.copies;
     for (int i = 0; i < s->loop.carry.n; i++) n += s->loop.carry.p[i].closes ? 2 : 0;

@@ -25,7 +25,7 @@ typedef struct Layout {
     VEC(Tensor *) view; /* of such, of three and more dimensions: they move with their base */
     VEC(Stmt *) branch;
     const Stmt *at; /* at hand */
-    bool lanes;     /* of vectors */
+    int lanes;      /* of a vector; 0: there are none */
     Map *sparse;    /* id of a constant -> 1: it is not sparse, 2: it is */
 } Layout;
 
@@ -187,33 +187,53 @@ static int constant_axis(const Layout *y, const Tensor *t, Expr *e) {
     return 0;
 }
 
-/* Whether x is read over windows of 3 x 3 neighbours, which Winograd's products compute
- * (winograd.c) where channels lie together. */
-static bool is_window(Layout *y, const SumProduct *p, const Expr *x) {
-    int windows = 0;
+/* Whether axis x moves index e by one. */
+static bool by_one(const Layout *y, Expr *e, Axis *x) {
+    Expr *coef = e_coef(y->c, e, x);
+    return coef && e_is_ival(coef, 1);
+}
+
+/* Whether n neighbours leave more than a tenth of the lanes of their vectors empty. */
+static bool wastes(const Layout *y, int64_t n) { return n * 10 < round_up(n, y->lanes) * 9; }
+
+/* Whether x is read over windows that are computed best where channels lie together: of 3 x 3
+ * neighbours, by Winograd's products (winograd.c); and where positions, next to each other in a row
+ * of x, fill vectors worse than the results of one position do. */
+static bool is_window(const Layout *y, const Tensor *t, const SumProduct *p, const Expr *x) {
+    int windows = 0, near = 0;
     for (int i = 0; i < p->reduce->naxis; i++) {
         Axis *r = p->reduce->raxis[i];
-        for (int d = 0; d < x->n; d++)
-            windows += x->a[d]->op != E_AXIS && e_is_ival(e_coef(y->c, x->a[d], r), 1) &&
-                       e_is_ival(r->extent, 3);
+        for (int d = 0; d < x->n; d++) {
+            const bool window = x->a[d]->op != E_AXIS && e_uses_axis(x->a[d], r);
+            windows += window;
+            near += window && by_one(y, x->a[d], r) && e_is_ival(r->extent, 3);
+        }
     }
-    return windows == 2 && p->reduce->naxis == 3;
+    if (windows != p->reduce->naxis - 1 || windows < 2) return false;
+    if (near == 2 && windows == 2) return true;
+    bool row = false, results = false;
+    for (int d = 0; d < t->rank; d++) {
+        const int64_t n = axis_size(t->axis[d], 0);
+        if (n > 1 && !e_uses_axis(x, t->axis[d])) results |= !wastes(y, n);
+        if (n > 1 && by_one(y, x->a[x->n - 1], t->axis[d])) row |= wastes(y, n);
+    }
+    return row && results;
 }
 
 /* Sums over windows below e that want the channels that they read of one position together, in
  * tensors that nothing else has a wish for, such as the padding around an input. They have to be
  * worth the transposition: have many results for each element. True: something changed. */
-static bool operand_wishes(Layout *y, Expr *e) {
+static bool operand_wishes(Layout *y, const Tensor *t, Expr *e) {
     SumProduct p;
     bool found = false;
     if (!(e->flags & EF_REDUCE)) return false;
-    for (int i = 0; i < e->n; i++) found |= operand_wishes(y, e->a[i]);
+    for (int i = 0; i < e->n; i++) found |= operand_wishes(y, t, e->a[i]);
     if (!product_of(e, &p) || !product_plain(&p)) return found;
     const bool constant = p.load[0]->t->kind == TK_CONST;
     const Expr *x = p.load[constant], *w = p.load[!constant];
     if (w->t->kind != TK_CONST || is_sparse(y, w->t) || !movable(y, x->t) || y->last[x->t->id] ||
         x->kind || w->t->data->count < RESULTS * axes_size(e->naxis, e->raxis, 1) ||
-        !is_window(y, &p, x))
+        !is_window(y, t, &p, x))
         return found;
     for (int d = 0; d < x->n; d++) {
         if (x->a[d]->op != E_AXIS || axis_size(x->a[d]->axis, 0) < FEWEST ||
@@ -304,7 +324,8 @@ static void wishes(Layout *y) {
     for (bool changed = true; changed || again;) {
         if (!changed) {
             again = false;
-            for (int i = 0; i < y->te.n; i++) changed |= operand_wishes(y, y->te.p[i]->body);
+            for (int i = 0; i < y->te.n; i++)
+                changed |= operand_wishes(y, y->te.p[i], y->te.p[i]->body);
             if (!changed) break;
         }
         changed = false;
@@ -353,7 +374,7 @@ static Expr *reorder_load(void *user, Expr *e) {
 }
 
 void pass_layout(Program *p) {
-    Layout y = {.c = p->cx, .lanes = p->schedule->lanes > 1};
+    Layout y = {.c = p->cx, .lanes = p->schedule->lanes > 1 ? p->schedule->lanes : 0};
     y.fixed = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     y.last = NEWN(p->cx->a, int, p->cx->next_tensor + 1);
     y.sparse = map_new(p->cx->a);

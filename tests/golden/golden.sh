@@ -21,7 +21,7 @@ explain() {
     for target in "${targets[@]}"; do
         echo "---- $target"
         "$braid" explain --target $target --threads 4 "${how[@]}" "$1" || return
-    done | sed -E '/^(chosen|rejected) (tile|prefetch|near|lanes|sliding|transpose|strips)[ :]/d; s/, weights [0-9]+ bytes$//; s/, [0-9]+ ns instead of [0-9]+ ns by/ by/'
+    done | sed -E '/^(chosen|rejected) (tile|prefetch|near|lanes|sliding|transpose|strips|strip-rows)[ :]/d; s/, weights [0-9]+ bytes$//; s/, [0-9]+ ns instead of [0-9]+ ns by/ by/'
     return "${PIPESTATUS[0]}"
 }
 

@@ -82,6 +82,13 @@ def conv():
         [tensor("x", [1, 3, 9, 9])], [tensor("y", [1, 4, 5, 5])], [ramp("w", 4, 3, 3, 3), ramp("b", 4)]))
 
 
+def depthwise():
+    """Channels apart: the padding is part of the sum."""
+    save("depthwise", graph(
+        [node("Conv", ["x", "w", "b"], ["y"], group=4, pads=[1, 1, 1, 1], strides=[2, 2], kernel_shape=[3, 3]), node("Relu", ["y"], ["z"])],
+        [tensor("x", [1, 4, 32, 32])], [tensor("z", [1, 4, 16, 16])], [ramp("w", 4, 1, 3, 3), ramp("b", 4)]))
+
+
 def quantized():
     """Convolution, residual sum, pool and product between quantizers: sums of integers; the pool and the shapes move bytes."""
     def both(x, name):
@@ -427,7 +434,7 @@ def errors():
     save("twice", graph([node("Neg", ["x"], ["y"], "one"), node("Abs", ["x"], ["y"], "two")], x, y))
 
 
-for make in (cells, elementwise, matmul_bias_relu, conv, quantized, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
+for make in (cells, elementwise, matmul_bias_relu, conv, depthwise, quantized, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
              grow, unroll, interchange, reuse, embedding, pieces, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
              library, errors):
     make()

@@ -27,11 +27,14 @@ class Model:
     def __init__(self, seed):
         self.r = np.random.default_rng(seed)
         self.nodes, self.constants, self.inputs, self.outputs, self.feed, self.checks = [], [], [], [], {}, []
-        makers = [self.pool, self.pool, self.transpose, self.transpose, self.normalization, self.softmax, self.reduction,
-                  self.resize, self.scan, self.pieces]
+        makers = self.makers()
         for i in range(MEMBERS):
             self.member = i
             makers[i % len(makers)]()
+
+    def makers(self):
+        return [self.pool, self.pool, self.transpose, self.transpose, self.normalization, self.softmax, self.reduction,
+                self.resize, self.scan, self.pieces]
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -219,8 +222,8 @@ def difference(got, want, exact, allowed):
     return f"off by {np.nanmax(np.abs(wide - expected)):g}" if off.any() or (np.isnan(wide) != np.isnan(expected)).any() else None
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(kind=Model, doc=__doc__):
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("count", type=int)
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--cpu")
@@ -231,7 +234,7 @@ def main():
     bad = compared = 0
     for seed in range(a.seed, a.seed + a.count):
         with tempfile.TemporaryDirectory() as folder:
-            m = Model(seed)
+            m = kind(seed)
             path = m.save(folder)
             try:
                 folders = [run(a, folder, path, m.feed, t) for t in ("interp", "cpu")]

@@ -125,16 +125,16 @@ static Expr *denormalize(Lower *L, const Sample *s, Expr *g, Expr *n) {
 }
 
 /* What a position reads, the same in all channels: [batch, tap, position…]. */
-typedef struct Taps {
+typedef struct GridTaps {
     int64_t n;
     Tensor *element, *weight; /* number of the element in a channel, -1: outside; NULL: 1 */
-} Taps;
+} GridTaps;
 
 /* at: positions [batch, position…, axis], in axis order. */
-static Taps taps_at(Lower *L, const Sample *s, Tensor *at) {
+static GridTaps taps_at(Lower *L, const Sample *s, Tensor *at) {
     Cx *c = L->cx;
     const int each = s->mode == SAMPLE_NEAREST ? 1 : s->mode == SAMPLE_LINEAR ? 2 : 4, n = s->n;
-    Taps taps = {.n = 1};
+    GridTaps taps = {.n = 1};
     Expr *dim[MAX_RANK] = {at->dim[0]}, *idx[MAX_RANK], *inside = e_bool(c, true);
     Expr *element = e_int(c, 0), *weight = NULL;
     for (int j = 0; j < n; j++) {
@@ -177,7 +177,7 @@ static Taps taps_at(Lower *L, const Sample *s, Tensor *at) {
 
 /* The sum over the taps at idx ([batch, any, position…]), in a channel of x ([batch, channel,
  * element]). */
-static Expr *taps_sum(Lower *L, const Sample *s, Tensor *x, Expr *channel, const Taps *taps,
+static Expr *taps_sum(Lower *L, const Sample *s, Tensor *x, Expr *channel, const GridTaps *taps,
                       Expr **idx) {
     Cx *c = L->cx;
     Expr *sum = NULL, *zero = e_num(c, s->type, 0);
@@ -225,7 +225,7 @@ static void grid_sample(Lower *L, const char *const *modes) {
     at = te_end(L, at, coord);
 
     for (int i = 0; i < n; i++) dim[i + 2] = grid->dim[i + 1];
-    Taps taps = taps_at(L, &s, at);
+    GridTaps taps = taps_at(L, &s, at);
     Expr *flat[] = {x->dim[0], x->dim[1], e_int(c, 1)};
     for (int i = 0; i < n; i++) flat[2] = e_mul(c, flat[2], x->dim[i + 2]);
     Tensor *t = te_begin(L, x->dtype, n + 2, dim);

@@ -1,7 +1,8 @@
 /* signal.c: DFT, STFT, window functions, MelWeightMatrix.
  *
  * A transform is a contraction with a matrix of cosines and sines: a tensor, folded to a constant,
- * if its size is known and moderate; else its elements are read from one period of a cosine.
+ * if its size is known and moderate; else its elements are read from one period of a cosine. The
+ * tensor says what it is, so that a pass can transform long rows by the factors of their length.
  */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
@@ -94,6 +95,26 @@ static void check_parts(Lower *L, Expr *parts) {
           said(L, parts));
 }
 
+/* ---- what the transform is ------------------------------------------------------------------- */
+/* Tells passes that t is the transform of x: frames `step` apart, or (NULL) rows along `axis`. */
+static Tensor *told(Lower *L, Tensor *t, const Basis *b, Tensor *x, int64_t axis, Expr *step) {
+    int64_t n;
+    if (t->kind != TK_TE || x->dtype != DT_F32 || !e_is_int(b->size, &n) || (step && !step->pure) ||
+        (b->window && b->window->dtype != DT_F32))
+        return t;
+    Fourier *f = NEW(L->a, Fourier);
+    *f = (Fourier){.x = x,
+                   .window = b->window,
+                   .axis = (int)axis,
+                   .n = n,
+                   .inverse = b->inverse,
+                   .half = b->half_in,
+                   .step = step ? step : e_int(L->cx, 0),
+                   .site = site(L, "the transform fails")};
+    t->fourier = f;
+    return t;
+}
+
 /* ---- DFT ------------------------------------------------------------------------------------- */
 
 /* The transform of x along `axis` (negative: from the end), truncated or zero-padded to `size`
@@ -126,9 +147,9 @@ static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inver
 
     Basis b = {.size = size, .inverse = inverse, .half_in = irfft, .type = acc_type(x->dtype)};
     Expr *nin = e_min(c, len, irfft ? half : size), *nout = onesided && !inverse ? half : size;
-    basis_make(L, &b, nin, parts, nout, fixed);
     for (int i = 0; i < r; i++) dim[i] = e_sel(c, e_eq(c, axis, e_int(c, i)), nout, x->dim[i]);
     dim[r] = e_int(c, irfft ? 1 : 2);
+    basis_make(L, &b, nin, parts, nout, fixed);
     Tensor *t = te_begin(L, x->dtype, x->rank, dim);
     red[nred] = axis_new(c, nin);
     Expr *n = e_axis(c, red[nred++]), *ci = sum_axis(L, parts, red, &nred), *k = NULL;
@@ -140,7 +161,8 @@ static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inver
     idx[r] = ci;
     Expr *e = e_cast(c, b.type, e_load(c, x, idx));
     e = e_mul(c, e, basis_at(L, &b, n, ci, k, ax(L, t, r)));
-    return te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e)));
+    t = te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e)));
+    return fixed ? told(L, t, &b, x, known, NULL) : t;
 }
 
 void lower_DFT(Lower *L) {
@@ -187,16 +209,17 @@ void lower_STFT(Lower *L) {
     Basis b = {.size = size, .window = window, .type = acc_type(x->dtype)};
     Expr *nin = window ? e_min(c, window->dim[0], size) : size;
     Expr *nout = onesided ? e_addi(c, win_fdiv(L, size, 2), 1) : size;
-    basis_make(L, &b, nin, parts, nout, true);
     Expr *frames = e_addi(c, e_bin(c, E_FDIV, e_sub(c, x->dim[1], size), step), 1);
     Expr *dim[4] = {x->dim[0], frames, nout, e_int(c, 2)};
+    basis_make(L, &b, nin, parts, nout, true);
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     red[nred] = axis_new(c, nin);
     Expr *n = e_axis(c, red[nred++]), *ci = sum_axis(L, parts, red, &nred);
     Expr *idx[3] = {ax(L, t, 0), e_add(c, e_mul(c, ax(L, t, 1), step), n), ci};
     Expr *e = e_cast(c, b.type, e_load(c, x, idx));
     e = e_mul(c, e, basis_at(L, &b, n, ci, ax(L, t, 2), ax(L, t, 3)));
-    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e))));
+    t = te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e)));
+    out(L, 0, told(L, t, &b, x, 1, step));
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */

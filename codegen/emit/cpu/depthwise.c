@@ -39,8 +39,10 @@ static void taps(DepthwiseMicro *t, int steps) {
     Sb *b = &t->u.body;
     for (int j = 0; j < steps; j++)
         for (int v = 0; v < nv; v++)
-            sb_printf(b, "%*sconst bk_vf w%d_%d = bk_loadv(q + %d + %d * bs);\n", pad, "", j, v,
-                      j * vec, v);
+            sb_printf(b, "%*sbk_vf w%d_%d = bk_loadv(q + %d + %d * bs);\n", pad, "", j, v, j * vec,
+                      v);
+    for (int j = 0; j < steps; j++)
+        for (int v = 0; v < nv; v++) sb_printf(b, "%*sBK_PIN(w%d_%d);\n", pad, "", j, v);
     for (int m = 0; m < t->rows; m++)
         for (int j = 0; j < steps; j++) {
             const int64_t at = m * s->m_step + j * s->step;
@@ -50,7 +52,8 @@ static void taps(DepthwiseMicro *t, int steps) {
             if (before) continue;
             sb_printf(b, "%*s{\n", pad, "");
             for (int v = 0; v < nv; v++)
-                sb_printf(b, "%*sconst bk_vf x%d = %s;\n", pad + 4, "", v, element(t, v, at));
+                sb_printf(b, "%*sbk_vf x%d = %s;\n", pad + 4, "", v, element(t, v, at));
+            for (int v = 0; v < nv; v++) sb_printf(b, "%*sBK_PIN(x%d);\n", pad + 4, "", v);
             for (int o = m; o < t->rows; o++)
                 for (int z = 0; z < steps; z++)
                     for (int v = 0; v < nv && o * s->m_step + z * s->step == at; v++)

@@ -25,8 +25,9 @@ static void load_elements(PlanesMicro *t, int64_t y, int64_t k) {
     const int64_t at =
         y * t->p->line + k * v->apart % v->stride * t->p->phase + k * v->apart / v->stride;
     for (int i = 0; i < t->nv; i++)
-        sb_printf(&t->u.body, "%*sconst bk_vf x%d = bk_loadv(p + %lld);\n", t->pad, "", i,
+        sb_printf(&t->u.body, "%*sbk_vf x%d = bk_loadv(p + %lld);\n", t->pad, "", i,
                   (long long)(at + i * vec));
+    for (int i = 0; i < t->nv; i++) sb_printf(&t->u.body, "%*sBK_PIN(x%d);\n", t->pad, "", i);
 }
 
 static void multiply(PlanesMicro *t, int row, int64_t weight) {
@@ -184,8 +185,8 @@ static void fill(Group *g, int i) {
     fn_line(f, "bx_planes(to, %s + (%s) + u0 * %lld * (%s) + v0 * %lld, %s, %s, first, %s,",
             f->tensor(f, s->x->t), fn_expr(f, s->x_at), (long long)u->stride, row,
             (long long)v->stride, row, n, last);
-    fn_line(f, "          low, high, %lld, %lld, %lld);", (long long)v->stride, (long long)p->need,
-            (long long)p->phase);
+    fn_line(f, "          low, high, %lld, %lld, %lld, %d);", (long long)v->stride,
+            (long long)p->need, (long long)p->phase, p->clean);
     fn_line(f, "to += %lld;", (long long)(p->lines * p->line));
     fn_close(f, out);
 }
@@ -202,8 +203,8 @@ void group_planes(Group *g) {
         const PlanesSum *p = &w->p[i];
         fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
                 (long long)(w->block * k->vt));
-        fn_line(f, "float tile%d[%lld] __attribute__((aligned(64)));", i,
-                (long long)(p->s.outer * p->lines * p->line));
+        fn_line(f, "float tile%d[%lld] __attribute__((aligned(64)))%s;", i,
+                (long long)(p->s.outer * p->lines * p->line), p->clean ? " = {0}" : "");
     }
     for (int i = 0; i < g->k->naxis; i++)
         if (g->k->axis[i] != k->m && g->k->axis[i] != k->v)

@@ -23,6 +23,7 @@ const Target cpu_target = {
             [KERNEL_LOOPS] = group_loops,
             [KERNEL_LANES] = group_lanes,
             [KERNEL_SLIDING] = group_sliding,
+            [KERNEL_HALVES] = group_halves,
             [KERNEL_TRANSPOSE] = group_transpose,
             [KERNEL_CONTRACTION] = group_contraction,
             [KERNEL_CONVOLUTION] = group_convolution,

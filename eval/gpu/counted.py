@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The counted critical path of models at full width on an emulated GPU (codegen/emulate/count.cc), batch 1.
+
+    counted.py [NAME...] [--target emulate:sm_90] [--schedule CHOICES] [--braid BRAID] [--out FILE.json] [--top N]
+
+A long model is counted at two lengths and extended linearly to its own. For each: microseconds, what is asked of them on
+an H100, microseconds of a step, and the functions of the longest one that take most. Nothing here is measured: the
+constants and what they are based on are in count.cc. Exit status 1 when a count fails.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# name: the option that is its length, two lengths that are counted, its own; us asked of emulate:sm_90
+MODELS = {
+    "lstm_operator": ("length", 4, 8, 64, 200),
+    "nasrnn": ("length", 4, 8, 1000, 1500),
+    "seq2seq": ("length", 2, 4, 10, 80),
+    "rnnt": ("length", 2, 4, 100, 1000),
+    "blockdrop": (None, None, None, None, 70),
+    "treelstm": ("length", None, 37, 37, 45),
+    "mamba": ("length", 8, 16, 1000, 80),
+    "attention": ("length", 8, 16, 64, 150),
+}
+
+
+def count(name, option, length, args, work):
+    folder = os.path.join(work, f"{name}{length}")
+    sizes = [f"--{option}", str(length)] if option else []
+    subprocess.run([sys.executable, "-m", "models", name, *sizes, "--out", folder], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    folder = os.path.join(folder, name)
+    library, counts = os.path.join(folder, "model.so"), os.path.join(folder, "counts.json")
+    schedule = ["--schedule", args.schedule] if args.schedule else []
+    subprocess.run([args.braid, "compile", os.path.join(folder, "model.onnx"), "--target", args.target, *schedule, "-o", library], check=True)
+    inputs = []
+    data = os.path.join(folder, "test_data_set_0")
+    names = subprocess.run([args.braid, "explain", os.path.join(folder, "model.onnx")], capture_output=True, text=True, check=True).stdout
+    names = [line.split()[1] for line in names.splitlines() if line.startswith("input ")]
+    for i, x in enumerate(names):
+        inputs += ["-i", f"{x}={os.path.join(data, f'input_{i}.pb')}"]
+    env = dict(os.environ, BRAID_EMULATE_COUNT=counts, BRAID_EMULATE_CHECKS="off")
+    subprocess.run([args.braid, "run", library, *inputs], env=env, check=True, stdout=subprocess.DEVNULL)
+    with open(counts) as f:
+        launches = [json.loads(line) for line in f]
+    return sum(x["ns"] for x in launches) / 1e3, launches
+
+
+def top_of(launches, n):
+    sums = {}
+    for launch in launches:
+        for f in launch["functions"]:
+            s = sums.setdefault(f["name"], [0, 0])
+            s[0] += f["ns"] / 1e3
+            s[1] += f["times"]
+    order = sorted(sums.items(), key=lambda x: -x[1][0])
+    return "; ".join(f"{name} {us:.1f} in {times:.0f}" for name, (us, times) in order[:n])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("names", nargs="*")
+    p.add_argument("--target", default="emulate:sm_90")
+    p.add_argument("--schedule")
+    p.add_argument("--braid", default=os.path.join(ROOT, "build/release/braid"))
+    p.add_argument("--out")
+    p.add_argument("--top", type=int, default=4)
+    args = p.parse_args()
+    bad, rows = 0, {}
+    print(f"{'model':<14} {'counted us':>10} {'asked':>6} {'us a step':>9}  longest functions, us in times ({args.target})", flush=True)
+    with tempfile.TemporaryDirectory() as work:
+        for name in args.names or MODELS:
+            option, short, long, own, asked = MODELS[name]
+            try:
+                us, launches = count(name, option, long, args, work)
+                step = (us - count(name, option, short, args, work)[0]) / (long - short) if short else None
+            except subprocess.CalledProcessError as e:
+                print(f"{name:<14} {e}")
+                bad += 1
+                continue
+            whole = us + step * (own - long) if step else us
+            print(f"{name:<14} {whole:>10.1f} {asked:>6} {f'{step:.2f}' if step else '-':>9}  {top_of(launches, args.top)}", flush=True)
+            rows[name] = {"us": whole, "asked_us": asked, "step_us": step, "length": long, "launches": launches}
+    if args.out:
+        with open(args.out, "w") as f:
+            json.dump({"target": args.target, "models": rows}, f, indent=1)
+    return bad > 0
+
+
+sys.exit(main())
