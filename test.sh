@@ -507,7 +507,7 @@ step gathered "$PYTHON" tests/random/gathered_check.py --braid $BRAID
 step debug debug
 step tiny sanitized tiny 3
 step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
-step clang build clang
+step clang "$PYTHON" tests/clang_check.py build/release
 step fuzz fuzz
 step conformance conformance $BRAID interp
 if [[ $without_torch ]]; then
