@@ -536,8 +536,10 @@ static void accumulate(Fn *f, const Reducing *r) {
             number = last
                          ? arena_printf(f->a, " || %s != %s", v, v)
                          : arena_printf(f->a, " || (%s != %s && %s == %s)", v, v, r->best, r->best);
-        fn_line(f, "if (%s == 0 || %s %s%s %s%s) {", at, v, max ? ">" : "<", last ? "=" : "",
-                r->best, number);
+        fn_line(
+            f, "if (%s || %s %s%s %s%s) {",
+            arena_printf(f->a, r->shared < 0 ? "%s == 0" : "%s < 0", r->shared < 0 ? at : r->acc),
+            v, max ? ">" : "<", last ? "=" : "", r->best, number);
         fn_line(f, "    %s = %s;", r->best, v);
         fn_line(f, "    %s = %s;", r->acc, at);
         fn_line(f, "}");
@@ -553,12 +555,13 @@ static void accumulate(Fn *f, const Reducing *r) {
 static const char *reduce(Fn *f, Expr *e) {
     static const char *const how[] = {[R_SUM] = "sum", [R_PROD] = "prod", [R_MAX] = "max",
                                       [R_MIN] = "min", [R_AND] = "and",   [R_OR] = "or"};
+    static const char *const place[] = {"true, false", "false, false", "true, true", "false, true"};
     const Team *team = f->team;
     const bool arg = e->kind >= R_ARGMAX;
     if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
     const char *type = c_type(e->dtype);
-    Reducing r = {.e = e, .acc = fresh(f), .shared = team && !arg ? longest(e) : -1};
-    declare(f, "", type, r.acc, arg ? "0" : fn_neutral(f, e));
+    Reducing r = {.e = e, .acc = fresh(f), .shared = team ? longest(e) : -1};
+    declare(f, "", type, r.acc, arg ? team ? "(-1)" : "0" : fn_neutral(f, e));
     if ((e->kind == R_MAX || e->kind == R_MIN) && dtype_is_float(e->dtype) && by_lanes(f, e)) {
         r.nan = fresh(f);
         fn_line(f, "int %s = 0;", r.nan);
@@ -573,7 +576,10 @@ static const char *reduce(Fn *f, Expr *e) {
     open_loops(f, &r, team);
     accumulate(f, &r);
     fn_close(f, out);
-    if (r.shared >= 0)
+    if (team && arg)
+        fn_line(f, "%s = %s_place<%s>(%s, %s);", r.acc, team->exchange, place[e->kind - R_ARGMAX],
+                r.best, r.acc);
+    else if (team)
         fn_line(f, "%s = (%s)%s_%s(%s);", r.acc, type, team->exchange, how[e->kind], r.acc);
     f->team = team;
     if (r.nan) fn_line(f, "%s = %s ? NAN : %s;", r.acc, r.nan, r.acc);

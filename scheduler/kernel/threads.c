@@ -20,7 +20,7 @@ static int64_t terms(const Expr *reduce) {
 static void find_sums(Sums *k, Map *seen, const Expr *e) {
     if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_REDUCE) {
-        if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
+        if (terms(e) < LONG_SUM) return;
         if (terms(e) > k->most) k->most = terms(e);
         if (k->inner && !e_uses_axis(e, k->inner))
             k->outer = true;
