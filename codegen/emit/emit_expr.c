@@ -489,8 +489,19 @@ static int longest(const Expr *e) {
 typedef struct Reducing {
     Expr *e;
     const char *acc, *best, *nan; /* NULL: not needed */
-    int shared;                   /* the axis that the team shares, or -1 */
+    int shared;                   /* the axis that the team shares, SHARES_ALL, or -1 */
 } Reducing;
+
+#define SHARES_ALL MAX_RANK * 2 /* all axes as one, because none is long */
+#define LONG_AXIS 256           /* enough for every thread of a team */
+
+/* What the threads of a team share. */
+static int shared_axis(const Expr *e) {
+    const int axis = longest(e);
+    int64_t n;
+    return e->naxis > 1 && e_is_int(e->raxis[axis]->extent, &n) && n < LONG_AXIS ? SHARES_ALL
+                                                                                 : axis;
+}
 
 /* The directive before the loop over axis i. */
 static void put_pragma(Fn *f, const Reducing *r, int i) {
@@ -506,8 +517,31 @@ static void put_pragma(Fn *f, const Reducing *r, int i) {
         fn_line(f, "#pragma GCC unroll 1");
 }
 
+/* The loop over all positions of the reduction, of which each thread takes some. */
+static void open_shared(Fn *f, const Expr *e, const Team *team) {
+    const char *at = arena_printf(f->a, "r%d", f->ntemp++), *count = NULL;
+    for (int i = 0; i < e->naxis; i++) {
+        const char *n = fn_expr(f, e->raxis[i]->extent);
+        count = count ? arena_printf(f->a, "%s * %s", count, n) : n;
+    }
+    fn_open(f, "for (%s %s = %s; %s < %s; %s += %s) {",
+            count_is_small(e->naxis, e->raxis) ? "uint32_t" : "int64_t", at, team->self, at, count,
+            at, team->size);
+    for (int i = e->naxis - 1; i >= 0; i--) {
+        const char *x = arena_printf(f->a, "r%d", f->ntemp++);
+        const char *n = fn_expr(f, e->raxis[i]->extent);
+        fn_line(f, i ? "const int64_t %s = %s %% %s;" : "const int64_t %s = %s;", x, at, n);
+        fn_bind(f, e_axis(f->c, e->raxis[i]), x);
+        at = arena_printf(f->a, "%s / %s", at, n);
+    }
+}
+
 static void open_loops(Fn *f, const Reducing *r, const Team *team) {
     Expr *e = r->e, *body = e->a[0];
+    if (r->shared == SHARES_ALL) {
+        open_shared(f, e, team);
+        return;
+    }
     for (int i = 0; i < e->naxis; i++) {
         const char *x = arena_printf(f->a, "r%d", f->ntemp++);
         const char *n = fn_expr(f, e->raxis[i]->extent);
@@ -560,7 +594,7 @@ static const char *reduce(Fn *f, Expr *e) {
     const bool arg = e->kind >= R_ARGMAX;
     if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
     const char *type = c_type(e->dtype);
-    Reducing r = {.e = e, .acc = fresh(f), .shared = team ? longest(e) : -1};
+    Reducing r = {.e = e, .acc = fresh(f), .shared = team ? shared_axis(e) : -1};
     declare(f, "", type, r.acc, arg ? team ? "(-1)" : "0" : fn_neutral(f, e));
     if ((e->kind == R_MAX || e->kind == R_MIN) && dtype_is_float(e->dtype) && by_lanes(f, e)) {
         r.nan = fresh(f);
