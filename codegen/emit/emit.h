@@ -143,6 +143,8 @@ void fn_bind(Fn *f, Expr *e, const char *text);
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
 /* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
 bool fn_guarded(Fn *f, Expr *e);
+/* Whether e loads an element that is there, whatever conditions around it say. */
+bool fn_always_there(const Expr *e);
 /* The value that a reduction starts from, and the statement that adds x to its accumulator. Not for
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);

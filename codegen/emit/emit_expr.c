@@ -663,8 +663,7 @@ bool fn_guarded(Fn *f, Expr *e) {
     return false;
 }
 
-/* Whether e loads an element that is there, whatever conditions around it say. */
-static bool always_there(const Expr *e) {
+bool fn_always_there(const Expr *e) {
     int64_t lo, hi, size;
     for (int i = 0; e->op == E_LOAD && i < e->n; i++)
         if (e->kind || e->a[i]->flags & (EF_LOAD | EF_GUARD | EF_SYM) ||
@@ -680,7 +679,7 @@ static void hoist_loads(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
         return;
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
-    if (!inside && always_there(e))
+    if (!inside && fn_always_there(e))
         fn_temp(f, e);
     else if (e->op != E_LOAD && e->op != E_GUARD)
         for (int i = 0; i < e->n; i++) hoist_loads(f, seen, e->a[i], n, inner);
