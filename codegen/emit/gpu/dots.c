@@ -109,7 +109,8 @@ static void collect(Ahead *a, Expr *e, Expr *when) {
     const Kernel *k = a->g->k;
     Cx *c = a->g->f.c;
     const uint64_t key = when ? (uint64_t)when->id + 1 : 0;
-    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || !map_add(a->seen, (uint64_t)e->id << 32 | key))
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE ||
+        !map_add(a->seen, (uint64_t)e->id << 32 | key))
         return;
     bool plain = e->op == E_LOAD;
     for (int i = 0; i < k->n && plain; i++) plain = k->t[i] != e->t;
