@@ -77,7 +77,8 @@ constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8;
 struct Count {
     double now, began, copied; // ns
     double ready, done,
-        chain; // loads are there; what is computed is; of that, elementary functions
+        chain;          // loads are there; what is computed is; of that, elementary functions
+    double base, begun; // what functions wait for is there; instructions of functions have begun
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
@@ -218,6 +219,7 @@ void count_exit(Thread *t);
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
 void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
 void count_copied(Thread *t);
+void count_then(Thread *t);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);
