@@ -14,6 +14,11 @@ struct Group;
 struct Tree;
 struct Captured;
 
+typedef struct Estimate { /* of a run of the function, by the cost model */
+    const char *function;
+    double ns;
+} Estimate;
+
 /* A family of targets: the strings of its dialect, and functions for what strings cannot say. */
 typedef struct Target {
     const char *function;  /* qualifier of a group's function */
@@ -72,6 +77,7 @@ typedef struct Emit {
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
+    VEC(Estimate) estimates;    /* of the groups, in the order of the text */
     Phases *phases;             /* NULL: there is one launch */
     Sb plan_functions, plans;   /* for the host: linearizers that it runs, and their table */
     int nplan;

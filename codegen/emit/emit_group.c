@@ -1,6 +1,7 @@
 /* emit_group.c: the function of one group, and its call. The family's printer for the kernel's kind
  * writes the function's body; here is what the kinds share. */
 #include "codegen/emit/emit.h"
+#include "scheduler/cost/cost.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
 /* The member that t is or changes; NULL: none. */
@@ -188,6 +189,11 @@ void group_loop(Group *g, Axis *x, const char *name) {
     fn_bind(f, e_axis(f->c, x), name);
 }
 
+/* Of one run by the units that share it. */
+static double estimate_ns(const Program *p, const Stmt *s) {
+    return cost_stmt_ns(p, s, schedule_units(p->schedule, s->level));
+}
+
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
     const Kernel *k = s->op.kernel;
@@ -253,6 +259,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     const char *name = k->apart && em->target->apart
                            ? emit_shared(em, true, stem, em->target->apart, params.p, body)
                            : emit_function(em, stem, qualifier, params.p, body);
+    vec_push(em->a, &em->estimates, ((Estimate){name, estimate_ns(em->p, s)}));
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
 }
