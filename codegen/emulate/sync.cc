@@ -434,6 +434,7 @@ void thread_exit() {
     if (device.config.count) count_end(t);
     t->state = State::exited;
     t->warp->exited |= 1ull << t->lane;
+    if (b->alive == 1) shared_end(t);
     b->alive--;
     c->alive--;
     device.idle = 0;
