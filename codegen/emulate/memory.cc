@@ -306,10 +306,10 @@ void outlived(const Thread *t, uintptr_t at, uint32_t other, bool wrote, uint32_
               uint32_t pc) {
     const Thread *o = &device.thread[other];
     if (o->block == t->block || before(t, other, time)) return;
-    report_fatal(EMU_ILLEGAL_ADDRESS,
-                 line_of(pc_unpack(pc)) + ": out of bounds: " + thread_name(o) +
-                     (wrote ? " wrote " : " read ") + describe_address(at) +
-                     ", which nothing keeps from ending before");
+    report_fatal(EMU_ILLEGAL_ADDRESS, line_of(pc_unpack(pc)) +
+                                          ": out of bounds: " + thread_name(o) +
+                                          (wrote ? " wrote " : " read ") + describe_address(at) +
+                                          ", which nothing keeps from ending before");
 }
 
 void cell_end(const Cell &c, const Thread *t, uintptr_t at) {

@@ -479,13 +479,14 @@ void __trap() {
                                         thread_name(device.current) + " stops the kernel (__trap)");
 }
 
-// Ends the launch if p, which the device takes for an address in global memory, is in a block's own.
+// Ends the launch if p, which the device takes for an address in global memory, is in a block's
+// own.
 static void must_be_global(const void *p, const char *does, const void *site) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(p);
     if (at < device.shared_space.low || at >= device.shared_space.high) return;
-    report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, site) + ": not global: " +
-                                          thread_name(device.current) + " " + does + " " +
-                                          describe_address(at));
+    report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, site) +
+                                          ": not global: " + thread_name(device.current) + " " +
+                                          does + " " + describe_address(at));
 }
 
 void emu_copy_async(void *to, const void *from, unsigned bytes) {
