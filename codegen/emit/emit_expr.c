@@ -332,7 +332,7 @@ const char *fn_store(Fn *f, DType t, const char *value) {
     return value;
 }
 
-static const char *loaded(Fn *f, DType t, const char *elem) {
+const char *fn_loaded(Fn *f, DType t, const char *elem) {
     if (t == DT_F16) return arena_printf(f->a, "bk_h2f(%s)", elem);
     if (t == DT_BF16) return arena_printf(f->a, "bk_b2f(%s)", elem);
     if (t == DT_BOOL) return arena_printf(f->a, "(%s != 0)", elem);
@@ -341,8 +341,8 @@ static const char *loaded(Fn *f, DType t, const char *elem) {
 
 static const char *bitcast(Fn *f, DType t, DType s, const char *x) {
     const char *from = fn_store(f, s, x);
-    if (!strcmp(c_store(t), c_store(s))) return loaded(f, t, from);
-    return loaded(f, t, arena_printf(f->a, "BK_BITS(%s, %s, %s)", c_store(t), c_store(s), from));
+    if (!strcmp(c_store(t), c_store(s))) return fn_loaded(f, t, from);
+    return fn_loaded(f, t, arena_printf(f->a, "BK_BITS(%s, %s, %s)", c_store(t), c_store(s), from));
 }
 
 const char *fn_fault(Fn *f, int site, const Expr *cond) {
@@ -662,7 +662,7 @@ const char *fn_around(Fn *f, Tensor *t, Expr **flat) {
 static const char *element(Fn *f, Expr *e) {
     Expr *at = flat_of(f->c, e);
     const char *p = fn_around(f, e->t, &at);
-    return loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_expr(f, at)));
+    return fn_loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_expr(f, at)));
 }
 
 const char *fn_expr(Fn *f, Expr *e) {
