@@ -177,6 +177,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     const Kernel *k = s->op.kernel;
     Tensor *lead = k->t[0];
     Group g = {.em = em, .k = k, .body = {.a = em->a}};
+    if (emit_is_gpu(em)) g.crew = crew_of(em, k);
     g.f = (Fn){.em = em,
                .c = c,
                .a = em->a,

@@ -52,14 +52,14 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %lld;", (long long)q->length);
     else
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
         fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
     }
     fn_line(f, "bk_copied();");
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     if (q->buffers > 1) {
         fn_open(f, "if (step + %d < steps) {", q->chunk);
         copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
@@ -92,7 +92,7 @@ static void epilogue(Group *g, const DotsKernel *k) {
     inner[k->nrow] = k->v;
     const Scope out = fn_open(f, " {");
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
-    fn_open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads()) {");
+    fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
     const char *row = k->by_row ? "at % rows" : "at / lanes",
                *lane = k->by_row ? "at / rows" : "at % lanes";
     fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
@@ -139,7 +139,7 @@ static void weights(Group *g, const DotsKernel *k, int part) {
 /* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
+    fn_line(f, "float *const block = (float *)(bk_shared() + %s);", g->crew.room);
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -166,16 +166,16 @@ void group_dots(Group *g) {
     Fn *f = &g->f;
     g->reduce = tile_text;
     g->meets = !g->body.n;
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     group_range(g);
     const Scope out = fn_here(f);
     head(g, k);
     const char *end = group_to(g, k->v);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     for (int i = 0; i < k->npart; i++) part(g, k, i);
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     epilogue(g, k);
     fn_close(f, out);
 }
