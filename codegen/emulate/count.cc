@@ -92,6 +92,15 @@ struct Alone { // what a few threads of a block do while the others wait
 std::map<uint32_t, Alone> alone;
 uint64_t loads[3], stores, meetings;
 
+struct Estimate { // of a function's runs, by the scheduler
+    double sum;
+    unsigned n;
+};
+std::map<std::string, Estimate> &estimates() {
+    static std::map<std::string, Estimate> all; // the text's constructor comes first
+    return all;
+}
+
 struct Flag {
     double posted, at; // when others can see it
     const Segment *path;
@@ -127,6 +136,14 @@ std::string plain_name(const std::string &mangled) {
     return n && n <= strlen(name) ? std::string(name, n) : name;
 }
 
+// Of a group's function: what its threads do for its sums of products.
+bool is_part(const std::string &name) {
+    const size_t at = name.find('_');
+    if (name[0] != 'f' || at == std::string::npos || estimates().count(name)) return false;
+    return name.compare(at, std::string::npos, "_dot") == 0 ||
+           name.compare(at, std::string::npos, "_put") == 0;
+}
+
 uint32_t function_of(const void *entry) {
     auto found = by_entry.find(entry);
     if (found != by_entry.end()) return found->second;
@@ -134,7 +151,8 @@ uint32_t function_of(const void *entry) {
     f.name = plain_name(symbol_of(entry));
     const bool own = f.name == "bk_barrier" || f.name == "bk_gather" || f.name == "bk_release" ||
                      f.name == "bk_cluster_barrier" || f.name == "bk_keep";
-    f.helper = !own && (f.name.compare(0, 3, "bk_") == 0 || f.name.compare(0, 2, "__") == 0);
+    f.helper = !own && (f.name.compare(0, 3, "bk_") == 0 || f.name.compare(0, 2, "__") == 0 ||
+                        is_part(f.name));
     auto math = elementary.find(f.name);
     f.math = math != elementary.end() ? &math->second : nullptr;
     functions.push_back(f);
@@ -279,6 +297,12 @@ void meet_all(Thread *const *threads, size_t n, double bound, double cost, Kind 
 }
 
 } // namespace
+
+extern "C" void emu_estimate(const char *name, double ns) {
+    Estimate &e = estimates()[name];
+    e.sum += ns;
+    e.n++;
+}
 
 void count_begin() {
     segments.clear();
@@ -531,9 +555,13 @@ void count_report(const char *path) {
               [&](uint32_t a, uint32_t b) { return of[a].all > of[b].all; });
     for (size_t i = 0; i < order.size(); i++) {
         const Sum &s = of[order[i]];
-        fprintf(f, "%s{\"name\": \"%s\", \"times\": %.0f, \"ns\": %.1f, \"busy\": %.3f, \"by\": {",
-                i ? ", " : "", functions[order[i]].name.c_str(), s.ns[k_visit], s.all,
-                s.busy / s.all);
+        const std::string &name = functions[order[i]].name;
+        fprintf(f, "%s{\"name\": \"%s\", \"times\": %.0f, \"ns\": %.1f, \"busy\": %.3f, ",
+                i ? ", " : "", name.c_str(), s.ns[k_visit], s.all, s.busy / s.all);
+        auto e = estimates().find(name);
+        if (e != estimates().end())
+            fprintf(f, "\"estimate\": %.1f, ", e->second.sum / e->second.n);
+        fprintf(f, "\"by\": {");
         put_kinds(f, s.ns);
         fprintf(f, "}}");
     }

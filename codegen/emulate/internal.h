@@ -197,6 +197,9 @@ struct Space {
 void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc);
 void access_range(uintptr_t at, size_t bytes, bool write, const void *pc);
 void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc);
+// The last thread of a block ends: reports another block's access to its shared memory that is not
+// ordered before the end of any of its threads.
+void shared_end(Thread *t);
 void sync_release(Thread *t, uintptr_t at, bool keep);
 void sync_acquire(Thread *t, uintptr_t at);
 void memory_begin(); // at the beginning of a launch

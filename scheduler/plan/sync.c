@@ -15,6 +15,7 @@
  * group's own function and for the records of the stack. */
 #include "utask/extern.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/plan/within.h"
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/parts.h"
@@ -442,6 +443,32 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         append(x, &x->pending, &before);
 }
 
+/* Of what such a loop's body touches. */
+static void touch_within(void *user, Expr *e) {
+    OpScan *k = user;
+    for (Tensor *t = tensor_root(e->t); t; t = NULL)
+        if (t->seq != k->s->loop.body && !loop_carries(k->s, t))
+            touch(k->x, e->t, false, part_whole);
+}
+
+/* To a unit's threads a loop with the time inside is one function: each touches its own positions
+ * of what the loop makes. */
+static void walk_within(Sync *x, Seq *q, int *at, Stmt *s) {
+    OpScan k = {x, s};
+    if (s->loop.trips) touch_expr(x, s->loop.trips);
+    order(x, q, at);
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        vec_push(x->a, &x->alias, ((Alias){s->loop.carry.p[i].phi, s->loop.carry.p[i].init}));
+        touch(x, s->loop.carry.p[i].init, false, part_whole);
+    }
+    for (int i = 0; i < s->loop.body->s.n; i++)
+        stmt_loads(x->c, s->loop.body->s.p[i], touch_within, &k);
+    for (int i = 0; i < s->loop.carry.n; i++) touch(x, s->loop.carry.p[i].next, true, part_whole);
+    for (int i = 0; i < s->loop.scan.n; i++) touch(x, s->loop.scan.p[i].elem, true, part_whole);
+    order(x, q, at);
+    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
+}
+
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->br.cond);
     order(x, q, at);
@@ -634,7 +661,9 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
         x->pending = (AccessVec){0};
         x->level = s->level;
         x->unit = unit + s->unit;
-        if (s->kind == S_LOOP)
+        if (s->kind == S_LOOP && x->threads && s->loop.within)
+            walk_within(x, q, &own, s);
+        else if (s->kind == S_LOOP)
             walk_loop(x, q, &own, s);
         else
             walk_branch(x, q, &own, s);
@@ -719,6 +748,8 @@ static void walk(Sync *x, Seq *q) {
         case S_BRANCH:
             if (stmt_apart(s, x->level))
                 walk_apart(x, q, &i);
+            else if (s->kind == S_LOOP && x->threads && s->loop.within)
+                walk_within(x, q, &i, s);
             else if (s->kind == S_LOOP)
                 walk_loop(x, q, &i, s);
             else
@@ -743,6 +774,7 @@ void pass_sync(Program *p) {
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end, (Conflict){0});
     if (!device_is_gpu(p->schedule->device)) return;
+    loops_within(p);
     Sync threads = sync_new(p, true, x.result);
     walk(&threads, p->top);
 }
