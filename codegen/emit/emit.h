@@ -106,6 +106,10 @@ typedef struct Bound {
     Expr *e;
     const char *text;
 } Bound;
+typedef struct Late {
+    const Tensor *t;
+    int depth; /* fn_depth */
+} Late;
 typedef struct Fn {
     Emit *em;
     Cx *c;
@@ -123,7 +127,7 @@ typedef struct Fn {
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
-    VEC(const Tensor *) late; /* they come from elementary functions, like expressions */
+    VEC(Late) late;                             /* members that come from elementary functions */
     void *user;
 } Fn;
 
@@ -166,8 +170,8 @@ void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 /* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
  * NULL: e is none. */
 const char *fn_clipped(Fn *f, const Expr *e);
-/* Whether e waits for an elementary function. */
-bool fn_late(Fn *f, const Expr *e);
+/* How many elementary functions e waits for, one behind the other. */
+int fn_depth(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 const char *fn_loaded(Fn *f, DType t, const char *bits); /* the value that they stand for */
 

@@ -204,16 +204,21 @@ static const char *pattern(const Fn *f, const Expr *e) {
 
 static bool is_function(const Expr *e) { return expr_row[e->op].work == WORK_FUNCTION; }
 
-static bool find_function(Fn *f, Map *seen, const Expr *e) {
-    if (is_function(e)) return true;
+static int depth_of(Fn *f, Map *seen, const Expr *e) {
+    const uint64_t key = (uint64_t)e->id + 1;
+    intptr_t most = (intptr_t)map_geti(seen, key);
+    if (most) return (int)most - 1;
     for (int i = 0; i < f->late.n && e->op == E_LOAD; i++)
-        if (f->late.p[i] == e->t) return true;
-    if (!map_add(seen, (uint64_t)e->id + 1)) return false;
-    for (int i = 0; i < e->n; i++)
-        if (find_function(f, seen, e->a[i])) return true;
-    return false;
+        if (f->late.p[i].t == e->t) return f->late.p[i].depth;
+    for (int i = 0; i < e->n; i++) {
+        const int n = depth_of(f, seen, e->a[i]);
+        if (n > most) most = n;
+    }
+    most += is_function(e);
+    map_seti(seen, key, (void *)(most + 1));
+    return (int)most;
 }
-bool fn_late(Fn *f, const Expr *e) { return find_function(f, map_new(f->a), e); }
+int fn_depth(Fn *f, const Expr *e) { return depth_of(f, map_new(f->a), e); }
 
 static const char *scalar(Fn *f, Expr *e) {
     const ExprRow *o = &expr_row[e->op];
@@ -221,9 +226,10 @@ static const char *scalar(Fn *f, Expr *e) {
     Class k = class_of(t);
     const char *x = fn_expr(f, e->a[0]), *y = e->n > 1 ? fn_expr(f, e->a[1]) : NULL;
     if (o->flags & OP_TWICE && strlen(x) > 24) x = fn_temp(f, e->a[0]);
-    if (k < C_INT && f->em && emit_is_gpu(f->em) && is_function(e) &&
-        (fn_late(f, e->a[0]) || (y && fn_late(f, e->a[1]))))
-        x = arena_printf(f->a, "bk_then(%s)", x);
+    if (k < C_INT && f->em && emit_is_gpu(f->em) && is_function(e)) {
+        const int depth = fn_depth(f, e) - 1;
+        if (depth) x = arena_printf(f->a, "bk_then(%s, %d)", x, depth);
+    }
     Sb s = {.a = f->a};
     for (const char *p = pattern(f, e); *p;) {
         int n = (int)strspn(p, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");

@@ -71,7 +71,9 @@ static void declare_member(Group *g, int i, Expr *value) {
         value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    if (emit_is_gpu(g->em) && fn_late(f, value)) vec_push(f->a, &f->late, g->k->t[i]);
+    if (!emit_is_gpu(g->em)) return;
+    const Late late = {g->k->t[i], fn_depth(f, value)};
+    if (late.depth) vec_push(f->a, &f->late, late);
 }
 
 static void store_member(Group *g, int i, Expr *position) {
