@@ -244,6 +244,7 @@ struct Stmt {
             const struct Band *band;
             bool meets;
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
+            double sums_ns; /* on GPUs, of a unit's sums of products, by the kernel; 0: not known */
         } op;
         struct {
             const ExternRow *row;

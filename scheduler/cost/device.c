@@ -13,18 +13,25 @@
  * V100 1.4 us as others measured them. Clusters of 8 are the largest that every chip
  * has. HIP's votes of a block take 256 bytes of the 64 KB. Products are expected to reach half of
  * the peak: few blocks must not look as good as many where there is much to compute. */
+/* What a thread waits for (codegen/emulate/count.cc says where these are from): with warps of 32 as
+ * on an H100, of 64 as on an MI250X. */
+#define WAITS(WARP)                                                                                \
+    .load_ns = (WARP) == 64 ? 290 : 150, .cluster_load_ns = 103,                                   \
+    .core_load_ns = (WARP) == 64 ? 38 : 16.5, .shuffle_ns = (WARP) == 64 ? 30 : 13,                \
+    .cycle_ns = (WARP) == 64 ? 2.4 : 0.57
 #define GPU(BACKEND, NAME, CORES, WARP, CLUSTER, MATRIX, ROWS, DRAM, TFLOPS, SHARED, L2, BARRIER)  \
     {                                                                                              \
         .name = NAME, .backend = BACKEND,                                                          \
         .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                      \
-                  [LEVEL_CORE] = {"block", 256, 20, (int64_t)((SHARED)*1024), 200},                \
+                  [LEVEL_CORE] = {"block", 256, (WARP) == 64 ? 24 : 12, (int64_t)((SHARED)*1024),  \
+                                  200},                                                            \
                   [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250,                   \
                                      (int64_t)((SHARED) * (CLUSTER)*1024), 100},                   \
                   [LEVEL_TEAM] = {"grid", 0, BARRIER, (int64_t)(L2) << 20,                         \
                                   4.0 * (DRAM) / (CORES)},                                         \
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
         .gflops = 500.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES),                 \
-        .element_ns = 0.01, .function_ns = 0.05, .scalar_ns = 0.05, .group_ns = 300,               \
+        .element_ns = 0.01, .function_ns = 0.05, .scalar_ns = 0.05, .group_ns = 300, WAITS(WARP),  \
         .units = CORES, .lanes = 1, .threads = 256, .warp = WARP, .matrix = MATRIX,                \
         .matrix_rows = ROWS, .async = (MATRIX) == ALL /* both since sm_80 */                       \
     }
@@ -40,9 +47,9 @@
                                      (CLUSTER) * (48 << 10), 100},                                 \
                   [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},                                    \
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
-        .gflops = 100, .dram_gbps = 12, .element_ns = 0.06, .function_ns = 0.8, .scalar_ns = 1,    \
-        .group_ns = 100, .units = BLOCKS, .lanes = 1, .threads = THREADS, .warp = WARP,            \
-        .matrix = MATRIX, .matrix_rows = ROWS, .async = (MATRIX) == ALL                            \
+        .gflops = 60, .dram_gbps = 25, .element_ns = 0.04, .function_ns = 0.2, .scalar_ns = 0.2,   \
+        .group_ns = 100, WAITS(WARP), .units = BLOCKS, .lanes = 1, .threads = THREADS,             \
+        .warp = WARP, .matrix = MATRIX, .matrix_rows = ROWS, .async = (MATRIX) == ALL              \
     }
 
 static const Device devices[] = {
@@ -122,6 +129,11 @@ static const DeviceNumber numbers[] = {
     REAL(function_ns),
     REAL(scalar_ns),
     REAL(group_ns),
+    REAL(load_ns),
+    REAL(cluster_load_ns),
+    REAL(core_load_ns),
+    REAL(shuffle_ns),
+    REAL(cycle_ns),
 };
 
 const DeviceNumber *device_number(int i) {
