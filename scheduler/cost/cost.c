@@ -161,8 +161,12 @@ double cost_group_at_ns(const Program *p, const Stmt *s, int units, double unkno
     double n = units > 1 ? units : 1;
     /* Bytes of one core's share come from the memory that holds them. */
     double share = (w.read + w.written) / n;
-    const double ns = fmax(cost_compute_ns(d, &w) / n, share / device_gbps(d, share));
-    return device_is_gpu(d) ? fmax(ns, cost_latency_ns(p, s, units, unknown)) : ns + d->group_ns;
+    if (!device_is_gpu(d))
+        return fmax(cost_compute_ns(d, &w) / n, share / device_gbps(d, share)) + d->group_ns;
+    /* What does not stay on chip comes from the cache that all share. */
+    const double kept = cost_kept(p, (int)n), far = d->level[LEVEL_TEAM].read_gbps;
+    const double bytes_ns = share * (kept / device_gbps(d, share) + (1 - kept) / far);
+    return fmax(fmax(cost_compute_ns(d, &w) / n, bytes_ns), cost_latency_ns(p, s, units, unknown));
 }
 
 /* How many of so many units have a part of group s. Before distribution: as many as its longest

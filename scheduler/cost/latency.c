@@ -8,6 +8,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "utask/product.h"
+#include "utask/walk.h"
 
 #include <math.h>
 
@@ -69,6 +70,41 @@ static double exchange_ns(const Device *d, double team) {
     return ns;
 }
 
+/* ---- what stays on chip ---------------------------------------------------------------------- */
+typedef struct Factors {
+    Cx *c;
+    Map *seen;
+    double bytes;
+} Factors;
+
+static void add_factors(Factors *k, Expr *e) {
+    SumProduct p;
+    if (!(e->flags & EF_REDUCE) || !map_add(k->seen, (uint64_t)e->id << 1 | 1)) return;
+    if (e->op == E_REDUCE && product_of(e, &p)) {
+        for (int i = 0; i < 2; i++)
+            if (p.load[i] && p.load[i]->t->kind == TK_CONST &&
+                map_add(k->seen, (uint64_t)p.load[i]->t->id << 1))
+                k->bytes += cost_bytes(p.load[i]->t);
+        return;
+    }
+    for (int i = 0; i < e->n; i++) add_factors(k, e->a[i]);
+}
+
+static void add_group(void *user, Stmt *s) {
+    for (int i = 0; s->kind == S_OP && i < s->op.n; i++) add_factors(user, s->op.t[i]->body);
+}
+
+double cost_kept(const Program *p, int units) {
+    Schedule *plan = p->schedule;
+    if (plan->weights_bytes < 0) {
+        Factors k = {.c = p->cx, .seen = map_new(p->cx->a)};
+        seq_each(p->top, add_group, &k);
+        plan->weights_bytes = k.bytes;
+    }
+    const double room = 0.75 * (double)plan->device->level[LEVEL_CORE].bytes * units;
+    return plan->weights_bytes > room ? room / plan->weights_bytes : 1;
+}
+
 /* ---- sums of products ------------------------------------------------------------------------ */
 /* Elements of a factor that a unit copies to its memory. */
 static double copied(const PathWalk *k, const Expr *reduce, const Expr *factor) {
@@ -98,9 +134,11 @@ static double product_ns(const PathWalk *k, Expr *e) {
     const double each = ceil(sums * team / d->threads), steps = ceil(terms_of(k, e) / 4 / team);
     const double side = floor(sqrt(each)), loads = side + ceil(each / side);
     const double issue = steps * (2 * loads + 4 * each) * d->cycle_ns * busy;
+    const double kept = cost_kept(k->p, k->units),
+                 load = kept * d->core_load_ns + (1 - kept) * d->load_ns;
     const double rounds = d->async ? 1 : ceil(staged / d->threads / COPIES);
-    return d->load_ns * rounds + 2 * meet + staged / d->threads * d->cycle_ns * busy +
-           fmax(issue, ceil(steps / 8) * d->core_load_ns) + log2(team) * d->shuffle_ns + meet;
+    return d->load_ns * rounds + 2 * meet + staged / d->threads * d->cycle_ns * busy + issue +
+           ceil(steps * ceil(each / side) / 8) * load + log2(team) * d->shuffle_ns + meet;
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
