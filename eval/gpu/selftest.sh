@@ -49,7 +49,7 @@ import json, re, sys
 text = open("eval/gpu/machine.cu").read()
 names = re.findall(r'measure\(\s*\(?"(\w+)"', text)
 assert {"launch", "graph_node", "grid_barrier", "grid_sync", "flag_round_trip", "shared_read",
-        "cluster_read", "l2_read", "cluster_barrier", "cluster_sync_"} <= set(names), names
+        "cluster_read", "l2_read", "cluster_barrier", "cluster_sync_", "recurrent_step", "cluster_arrivals"} <= set(names), names
 costs = re.findall(r'"(\w+_(?:barrier_ns|gbps)|gflops|dram_gbps|\w+_ns)"', text)
 assert len(costs) >= 11, costs
 published = json.load(open(f"{sys.argv[1]}/published.json"))["costs"]
@@ -73,6 +73,7 @@ assert stubbed["costs"].keys() == {"team_bytes", *made["costs"]}, stubbed["costs
 assert all(k["value"] > 0 for k in stubbed["measured"]), stubbed["measured"]
 names = {k["name"] for k in stubbed["measured"]}
 assert {k["name"] for k in made["measured"]} - {"last", "cluster_sync_"} <= names, names
+assert {"tanh_latency", "division_latency", "fence"} <= names, names
 END
 fi
 cat >"$work/pack/machine" <<'END'
