@@ -506,6 +506,10 @@ void emu_copied() {
     copies.clear();
 }
 
+void emu_then(int depth) {
+    if (device.config.count) count_then(device.current, depth);
+}
+
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }
 #define MATRIX(TYPE)                                                                               \
     void emu_matrix_##TYPE(float *c, const unsigned *a, int lines, const unsigned *b) {            \
