@@ -236,6 +236,8 @@ void count_report(const char *path); // adds a line
 
 // ---- capture (graph.cc)
 bool capture_on(const void *stream);
+// Whether a capture forbids the call that is made, which ends it.
+bool capture_forbids();
 // Records the step for a graph if the stream is captured; returns false if the caller must run it.
 bool capture_step(const void *stream, std::function<int()> step);
 
