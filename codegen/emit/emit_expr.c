@@ -202,12 +202,28 @@ static const char *pattern(const Fn *f, const Expr *e) {
     return o->bools && k == C_BOOL ? o->bools : o->ints;
 }
 
+static bool is_function(const Expr *e) { return expr_row[e->op].work == WORK_FUNCTION; }
+
+static bool find_function(Fn *f, Map *seen, const Expr *e) {
+    if (is_function(e)) return true;
+    for (int i = 0; i < f->late.n && e->op == E_LOAD; i++)
+        if (f->late.p[i] == e->t) return true;
+    if (!map_add(seen, (uint64_t)e->id + 1)) return false;
+    for (int i = 0; i < e->n; i++)
+        if (find_function(f, seen, e->a[i])) return true;
+    return false;
+}
+bool fn_late(Fn *f, const Expr *e) { return find_function(f, map_new(f->a), e); }
+
 static const char *scalar(Fn *f, Expr *e) {
     const ExprRow *o = &expr_row[e->op];
     DType t = e->a[0]->dtype;
     Class k = class_of(t);
     const char *x = fn_expr(f, e->a[0]), *y = e->n > 1 ? fn_expr(f, e->a[1]) : NULL;
     if (o->flags & OP_TWICE && strlen(x) > 24) x = fn_temp(f, e->a[0]);
+    if (k < C_INT && f->em && emit_is_gpu(f->em) && is_function(e) &&
+        (fn_late(f, e->a[0]) || (y && fn_late(f, e->a[1]))))
+        x = arena_printf(f->a, "bk_then(%s)", x);
     Sb s = {.a = f->a};
     for (const char *p = pattern(f, e); *p;) {
         int n = (int)strspn(p, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
@@ -703,8 +719,7 @@ bool fn_guarded(Fn *f, Expr *e) {
     return false;
 }
 
-/* Whether e loads an element that is there, whatever conditions around it say. */
-static bool always_there(const Expr *e) {
+bool fn_always_there(const Expr *e) {
     int64_t lo, hi, size;
     for (int i = 0; e->op == E_LOAD && i < e->n; i++)
         if (e->kind || e->a[i]->flags & (EF_LOAD | EF_GUARD | EF_SYM) ||
@@ -720,7 +735,7 @@ static void hoist_loads(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
         return;
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
-    if (!inside && always_there(e))
+    if (!inside && fn_always_there(e))
         fn_temp(f, e);
     else if (e->op != E_LOAD && e->op != E_GUARD)
         for (int i = 0; i < e->n; i++) hoist_loads(f, seen, e->a[i], n, inner);

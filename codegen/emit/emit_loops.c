@@ -66,9 +66,12 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
                 fn_line(f, "%s = bk_mini(%s, %s);", b, b, fn_expr(f, k.high[i]));
             fn_line(f, "%s = %s ? bk_mini(%s, %s) : %s;", a, inv, a, hi, hi);
             fn_line(f, "%s = bk_maxi(%s, %s);", b, a, b);
-            lane_loop(g, value->a[2], lo, a, depth + 1);
+            /* Without a bound there is nothing on that side; what is printed twice has a limit. */
+            const bool all = k.invariant->op == E_CONST && k.invariant->i, below = k.nlow || !all,
+                       twice = below && k.nhigh;
+            if (below) lane_loop(g, value->a[2], lo, a, depth + twice);
             lane_loop(g, value->a[1], a, b, depth + 1);
-            lane_loop(g, value->a[2], b, hi, depth + 1);
+            if (k.nhigh) lane_loop(g, value->a[2], b, hi, depth + twice);
             if (inner) fn_close(f, whole);
             return;
         }

@@ -65,11 +65,15 @@ static void fill_codes(const Packed *p, const PackSource *s, const int64_t *idx,
     int64_t at = place_of(p, s, idx), left = p->limit - idx[p->tile] * p->extent[last];
     int64_t n = 32 / p->bits, behind = p->steps - idx[p->nouter - 1] * n;
     if (n > behind) n = behind;
-    for (int64_t l = 0; l < p->line; l++, at += s->stride[last]) {
-        to[l] = 0;
-        for (int64_t i = 0; i < n && l < left; i++)
-            to[l] |= (uint32_t)from[at + i * s->step] << (i * p->bits);
-    }
+    memset(to, 0, sizeof *to * (size_t)p->line);
+    for (int64_t l = 0; l < p->line && l < left; l++, at += s->stride[last])
+        for (int64_t i = 0; i < n; i++) {
+            const uint8_t code = from[at + i * s->step];
+            if (p->bits == 8)
+                ((uint8_t *)to)[i * p->line + l] = code;
+            else
+                to[l] |= (uint32_t)code << (i * p->bits);
+        }
 }
 
 static void fill(const Packed *p, void *data) {

@@ -1,7 +1,8 @@
 /* halves.h: groups whose elements are float16 in memory and float32 where they are computed.
  *
- * Where processors convert whole vectors, compilers do not find the instructions in loops. So a tile
- * of each tensor is widened first, computed with as float32, and narrowed when it is stored. */
+ * Where processors convert whole vectors, compilers do not find the instructions in loops. So a
+ * tile of each tensor is widened first, computed with as float32, and narrowed when it is stored.
+ */
 #ifndef BRAID_KERNEL_HALVES_H
 #define BRAID_KERNEL_HALVES_H
 

@@ -40,7 +40,8 @@ typedef struct Packed {
     int64_t limit;
     DType dtype; /* of the elements: float32, 16 bits, words of codes, or as the form has it */
     int bits;    /* of a code; a word of 32 has those of neighbours along the last outer dimension,
-                    from the low bits on; 0: no codes */
+                    from the low bits on; those of 8 bits lie one line behind the other in the line
+                    of words; 0: no codes */
     int64_t steps; /* codes along it */
     bool ten_bits; /* float32, rounded as matrix units take it */
     bool winograd; /* instead of a window of 3 x 3 elements, by the first two outer dimensions, the

@@ -5,18 +5,19 @@
 
 #define LONGEST (1 << 16) /* elements of a sum */
 /* Time of an element that is stored, as a multiple of one of a dense product: by rows, where it
- * costs its own instructions; by columns, of a slot, where the dense product is bound by reading
- * the constant (few rows), or by multiplying. */
+ * costs its own instructions, and of windows of 3 x 3, which dense have fewer products by
+ * Winograd's way; by columns, of a slot, where the dense product is bound by reading the constant
+ * (few rows), or by multiplying. */
 #define ROWS_EACH 2.0
-#define WINDOW_EACH                                                                                \
-    3.4 /* by rows, of windows of 3 x 3, which have fewer products by Winograd's way */
+#define WINDOW_EACH 3.4
 #define SLOT_FEW 0.036
-#define SLOT_MANY 0.07
-#define FEW_ROWS 4
-#define MOST_VECTORS 8 /* of a tile */
-/* An element of a copy, as a multiple of one of a dense product: alone, or turned in registers. */
+#define SLOT_MANY 0.055
+/* An element of a copy, likewise: alone, or many at once. */
 #define COPIED_EACH 16.0
 #define TURNED_EACH 4.0
+#define FEW_ROWS 4
+#define PICKED_LANES 8 /* shorter vectors have no instruction that picks from two */
+#define MOST_VECTORS 8 /* of a tile */
 
 double sparse_density(const Const *k) {
     int64_t n = 0;
@@ -356,53 +357,47 @@ static void columns_at(const Tiles *y, int64_t t, int64_t *column) {
     }
 }
 
-/* The column's next element from i on, below `end`. */
-static int64_t next_element(const Found *f, int64_t column, int64_t i, int64_t end) {
-    while (i < end && (column < 0 || element(f, column + i * f->stride[0]) == 0)) i++;
+/* The column's next element from i on; at the end the length of the sum. */
+static int64_t next_element(const Found *f, int64_t column, int64_t i) {
+    while (i < f->length && (column < 0 || element(f, column + i * f->stride[0]) == 0)) i++;
     return i;
 }
 
-/* Slots of the block at `at`, of lane l, whose elements before next[l] are stored already. */
-static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int64_t at, int slots,
-                      ColumnChunks *k) {
+/* The chunk's slots of lane l: the column's elements from *next on that lie in the block at `at`.
+ */
+static void fill_lane(const Tiles *y, int l, int64_t column, int64_t *next, int64_t at,
+                      const ColumnChunks *k) {
     const int lanes = y->g->lanes;
-    const int64_t end = at + 2 * lanes;
-    uint32_t *index = k->value ? k->index + k->n * lanes : NULL, place = 0;
-    for (int i = 0; i < slots; i++) {
-        *next = next_element(y->f, column, *next, end);
-        const bool stored = *next < end;
+    uint32_t place = 0, places = 0;
+    for (int i = 0; i < SPARSE_SLOTS; i++) {
+        const int64_t from = *next;
+        const bool stored = from < at + 2 * lanes;
         /* A slot without an element takes the last one again, times zero. */
-        if (stored) place = (uint32_t)(*next - at);
-        if (index) {
+        if (stored) place = (uint32_t)(from - at);
+        places |= place << i * 8;
+        if (k->value)
             k->value[(k->n * SPARSE_SLOTS + i) * lanes + l] =
-                stored ? element(y->f, column + *next * y->f->stride[0]) : 0;
-            index[i / SPARSE_SLOTS * lanes + l] |= place << i % SPARSE_SLOTS * 8;
-        }
-        *next += stored;
+                stored ? element(y->f, column + from * y->f->stride[0]) : 0;
+        if (stored) *next = next_element(y->f, column, from + 1);
     }
+    if (k->value) k->index[k->n * lanes + l] = places;
 }
 
-/* The chunks of tile t: blocks of two vectors, each half of it the next one's too, so that a column
- * of few elements goes ahead while others finish. */
+/* The chunks of tile t. A block begins where the first column goes on: columns of few elements go
+ * ahead while others catch up. */
 static void chunks_of(const Tiles *y, int64_t t, ColumnChunks *k) {
     const int64_t lanes = y->g->lanes, length = y->f->length;
-    int64_t column[64], next[64] = {0};
+    int64_t column[64], next[64];
     columns_at(y, t, column);
-    for (int64_t at = 0; at + 2 * lanes < length + lanes; at += lanes) {
-        const bool last = at + 2 * lanes >= length;
-        if (last) at = length - 2 * lanes;
-        int most = 0;
-        for (int l = 0; l < lanes; l++) {
-            int n = 0;
-            const int64_t end = last ? length : at + lanes;
-            for (int64_t i = next[l]; (i = next_element(y->f, column[l], i, end)) < end; i++) n++;
-            if (n > most) most = n;
-        }
-        const int chunks = (most + SPARSE_SLOTS - 1) / SPARSE_SLOTS;
+    for (int l = 0; l < lanes; l++) next[l] = next_element(y->f, column[l], 0);
+    for (;; k->n++) {
+        int64_t at = length;
         for (int l = 0; l < lanes; l++)
-            fill_lane(y, l, column[l], &next[l], at, chunks * SPARSE_SLOTS, k);
-        for (int i = 0; i < chunks && k->value; i++) k->block[k->n + i] = (int32_t)at;
-        k->n += chunks;
+            if (next[l] < at) at = next[l];
+        if (at == length) return;
+        if (at > length - 2 * lanes) at = length - 2 * lanes;
+        for (int l = 0; l < lanes; l++) fill_lane(y, l, column[l], &next[l], at, k);
+        if (k->value) k->block[k->n] = (int32_t)at;
     }
 }
 
@@ -437,12 +432,33 @@ static Tiles tiles_of(const SparseKernel *k, const Found *f, int v, SparseSum *s
     return y;
 }
 
+/* A few rows share what is read of the constant: the innermost axis of rows, along which x moves by
+ * constant steps. */
+static void choose_rows(SparseKernel *k, const Finder *y) {
+    const Kernel *g = k->g;
+    for (int d = g->naxis - 1; d >= 0 && !k->u; d--) {
+        const int64_t n = axis_size(g->axis[d], FEW_ROWS);
+        bool used = g->axis[d] != k->v && along_none(y, d) && n > 1;
+        for (int j = 0; j < y->n; j++) {
+            Expr *step = e_coef(g->c, y->f[j].p.flat[!y->f[j].w], g->axis[d]);
+            used = used && step && !(step->flags & EF_AXIS);
+        }
+        if (!used) continue;
+        k->u = g->axis[d];
+        k->nu = n < FEW_ROWS ? (int)n : FEW_ROWS;
+        k->vt = k->nu * g->lanes;
+        for (int j = 0; j < y->n; j++)
+            k->s[j].step = e_coef(g->c, y->f[j].p.flat[!y->f[j].w], k->u);
+    }
+}
+
 static double by_columns(SparseKernel *k, const Finder *y, int v) {
     const Kernel *g = k->g;
     Axis *x = g->axis[v];
     int64_t n = axis_size(x, 0), grain = 0, rows = 1;
     double ratio = 0;
-    if (n < g->lanes || (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)))
+    if (n < g->lanes || g->lanes < PICKED_LANES ||
+        (x == g->split && (!e_is_int(g->grain, &grain) || grain % g->lanes)))
         return 0;
     *k =
         (SparseKernel){.g = k->g, .n = y->n, .v = x, .nv = 1, .nu = 1, .vt = g->lanes, .blocks = 1};
@@ -463,6 +479,7 @@ static double by_columns(SparseKernel *k, const Finder *y, int v) {
                              ((double)(t.lists * t.per) * (double)f->length / (2 * g->lanes));
         ratio += slots * (rows >= FEW_ROWS ? SLOT_MANY : SLOT_FEW) * 16 / g->lanes;
     }
+    choose_rows(k, y);
     return ratio / y->n;
 }
 
@@ -482,8 +499,9 @@ static void order_axes(SparseKernel *k, const Finder *y) {
     }
     k->nouter = n;
     memcpy(g->axis, outer, sizeof *outer * (size_t)n);
-    if (k->u) g->axis[n++] = k->u;
+    if (k->u && k->rows) g->axis[n++] = k->u;
     g->axis[n++] = k->v;
+    if (k->u && !k->rows) g->axis[n++] = k->u;
     memcpy(g->axis + n, inner, sizeof *inner * (size_t)m);
 }
 

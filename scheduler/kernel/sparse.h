@@ -12,7 +12,8 @@
  *
  * By columns, where rows are few: neighbouring columns are the lanes, and the sum goes in blocks of
  * two vectors of the other factor, contiguous along it. A chunk is a few slots, each with an
- * element of every column and its place in the block, from where it is picked in registers.
+ * element of every column and its place in the block, from where it is picked in registers; of a
+ * few rows side by side, where there are several.
  *
  * A zero of the constant is not multiplied: what is infinite or no number in the other factor
  * counts only where it meets an element that is stored. */
@@ -41,6 +42,7 @@ typedef struct SparseSum {
     Tensor *block; /* by columns: int32, where a chunk's block begins */
     Expr *list;    /* number of the list, or of the first tile, over axes but v */
     int64_t lists; /* by rows */
+    Expr *step;    /* by columns, with several rows: x's distance between them */
     Expr *base;    /* position of x where the sum's axes are 0 */
     int copy;      /* number of the copy; -1: none */
     bool together; /* the copy's elements lie together along v in x, too */
@@ -54,8 +56,8 @@ typedef struct SparseKernel {
     SparseSum s[SPARSE_SUMS];
     Axis *v;
     int nv, vt; /* vectors and lanes of a tile */
-    /* By rows: an axis of which a tile has `nu` positions, each with an equal share of its lanes;
-     * NULL: one. */
+    /* An axis of which a tile has `nu` positions, each with an equal share of its lanes; NULL: one.
+     * By rows around v, by columns innermost. */
     Axis *u;
     int nu;
     /* By rows: steps of the sums' first axis in a block, and blocks. */

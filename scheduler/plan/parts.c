@@ -106,17 +106,27 @@ static bool is_other(void *user, const Stmt *s) {
            (s->kind != S_OP && s->kind != S_LOOP && s->kind != S_BRANCH);
 }
 
-typedef struct Bytes {
-    Cx *c;
-    double n;
+typedef struct Bytes { /* at the most, in one iteration */
+    const Program *p;
+    Map *seen;
+    double n, compute;
 } Bytes;
 
-static void add_read(void *user, Expr *e) { ((Bytes *)user)->n += cost_bytes(tensor_root(e->t)); }
+static void add_read(void *user, Expr *e) {
+    Bytes *k = user;
+    const Tensor *t = tensor_root(e->t);
+    double n = (double)dtype_size(t->dtype);
+    if (!map_add(k->seen, (uint64_t)t->id + 1)) return;
+    for (int d = 0; d < t->rank; d++) n *= extent(t, d);
+    k->n += n;
+}
 
 static void add_bytes(void *user, Stmt *s) {
     Bytes *k = user;
     if (s->kind != S_OP) return;
-    stmt_loads(k->c, s, add_read, k);
+    const Work w = cost_work(k->p->cx, s, COST_UNKNOWN);
+    k->compute += cost_compute_ns(k->p->schedule->device, &w);
+    stmt_loads(k->p->cx, s, add_read, k);
     for (int i = 0; i < s->op.n && !s->op.at; i++) k->n += cost_bytes(s->op.t[i]);
 }
 
@@ -125,10 +135,11 @@ bool parts_possible(const Program *p, const Stmt *loop) {
     if (k->device->backend != BACKEND_C || k->lanes == 1 || k->profile || p->nfunc ||
         loop->level != LEVEL_TEAM || stmt_any(loop, is_other, NULL))
         return false;
-    Bytes bytes = {.c = p->cx};
+    if (k->force[X_PARTS] > 1) return true;
+    Bytes bytes = {.p = p, .seen = map_new(p->cx->a)};
     seq_each_here(loop->loop.body, add_bytes, &bytes);
-    return k->force[X_PARTS] > 1 ||
-           2 * bytes.n > (double)k->device->level[LEVEL_CORE].bytes * k->units;
+    return 2 * bytes.n > (double)k->device->level[LEVEL_CORE].bytes * k->units &&
+           bytes.n / device_gbps(k->device, 2 * bytes.n) > bytes.compute;
 }
 
 int parts_choose(Program *p, const Stmt *loop) {

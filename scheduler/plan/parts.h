@@ -14,7 +14,8 @@
 #include "utask/utask.h"
 
 /* Whether the units may run the loop in parts, by what is in it: groups and uniform values, shared
- * by all units; and whether what it touches is more than stays near, or parts are forced. */
+ * by all units; and whether what it touches is more than stays near, and takes longer to read than
+ * all else, or parts are forced. */
 bool parts_possible(const Program *p, const Stmt *loop);
 /* How many parts: requires that the body is distributed and that no unit reads what others write in
  * it. */

@@ -82,7 +82,7 @@ def main():
             del model.graph.output[:]
             model.graph.output.append(helper.make_tensor_value_info("y", TP.FLOAT, list(want[0].shape)))
             backend_test.write(folder, model, list(feed.values()), want)
-            options = ["--schedule", "sparse=on", "--threads", str(r.randint(1, 3))] + r.choice([[], ["--cpu", "x86-64-v3"]])
+            options = ["--schedule", "sparse=on", "--threads", str(r.randint(1, 3))] + r.choice([[], ["--cpu", "x86-64-v3"], ["--cpu", "x86-64-v2"]])
             done = subprocess.run([args.braid, "explain", f"{folder}/model.onnx", "--json", *options], capture_output=True, text=True)
             sparse += '"kind": "sparse"' in done.stdout
             wrong = seeded.failure(args.braid, folder, *options)

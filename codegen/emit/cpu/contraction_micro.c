@@ -130,16 +130,23 @@ static void load_vector(Micro *u, int in, const char *name, const char *at, int 
 /* Opens codes number i of the words. */
 static void open_codes(Micro *u, int in, int i) {
     const Contraction *k = u->k;
+    const int vec = u->g->k->lanes;
     for (int j = 0; j < u->nq; j++) {
         const Coded *x = u->q[j]->coded;
-        const char *how = x->codes->dtype == DT_I8   ? "_signed"
-                          : x->bits == 4 && !x->zero ? "4"
-                                                     : "";
-        for (int v = 0; v < k->nv; v++)
-            sb_printf(&u->body, "%*sconst bk_vf v%d_%d = bk_open%s(u%d_%d, %d%s, z%d%s);\n", in, "",
-                      j, v, how, j, v, i * x->bits,
-                      *how ? "" : arena_printf(u->g->em->a, ", %d", x->bits), j,
-                      x->zero ? arena_printf(u->g->em->a, "_%d", v) : "");
+        for (int v = 0; v < k->nv; v++) {
+            sb_printf(&u->body, "%*sconst bk_vf v%d_%d = ", in, "", j, v);
+            if (x->bits == 8)
+                sb_printf(&u->body, "bk_open_%s8(w%d, %d", x->codes->dtype == DT_I8 ? "s" : "u",
+                          u->panel_of[u->q[j]->panel], i * k->vt + v * vec);
+            else if (x->bits == 4 && !x->zero)
+                sb_printf(&u->body, "bk_open4(u%d_%d, %d", j, v, i * x->bits);
+            else
+                sb_printf(&u->body, "bk_open(u%d_%d, %d, %d", j, v, i * x->bits, x->bits);
+            if (x->zero)
+                sb_printf(&u->body, ", z%d_%d);\n", j, v);
+            else
+                sb_printf(&u->body, ", z%d);\n", j);
+        }
     }
 }
 
@@ -249,18 +256,20 @@ static void zeros(Micro *u, int in, bool each) {
 /* The steps of a word of codes, of which it has n. */
 static void coded_word(Micro *u, int in, int n) {
     const Contraction *k = u->k;
+    const bool words = k->coded[u->set]->bits < 8;
     Sb *b = &u->body;
-    for (int j = 0; j < u->nq; j++)
+    for (int j = 0; j < u->nq && words; j++)
         for (int v = 0; v < k->nv; v++)
             sb_printf(b, "%*sconst bk_vu u%d_%d = bk_loadu(w%d + %d);\n", in, "", j, v,
                       u->panel_of[u->q[j]->panel], v * u->g->k->lanes);
-    panels(u, in);
+    if (words) panels(u, in);
     for (int i = 0; i < n; i++) {
         sb_printf(b, "%*s{\n%*sconst int64_t r0 = step + %d;\n", in, "", in + 4, "", i);
         open_codes(u, in + 4, i);
         rows(u, in + 4);
         sb_printf(b, "%*s}\n", in, "");
     }
+    if (!words) panels(u, in);
 }
 
 /* The loop over blocks of codes: of each, sums without the scale, by which they are multiplied at

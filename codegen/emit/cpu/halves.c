@@ -12,8 +12,10 @@ static const char *in_tile(Group *g, Expr *e) {
 /* A value whose only use is to be stored as float16, which rounds. */
 static Expr *unrounded(Cx *c, Expr *e) {
     if (e->op == E_CAST && e->a[0]->dtype == DT_F32) return e->a[0];
-    if (e->op != E_ADD && e->op != E_SUB && e->op != E_MUL && e->op != E_DIV) return e;
-    return e_bin(c, e->op, e_cast(c, DT_F32, e->a[0]), e_cast(c, DT_F32, e->a[1]));
+    const ExprRow *row = &expr_row[e->op];
+    if (!row->operands || row->truth || row->flags & OP_EXACT || e->a[0]->dtype != DT_F16) return e;
+    Expr *x = e_cast(c, DT_F32, e->a[0]);
+    return e->n == 1 ? e_un(c, e->op, x) : e_bin(c, e->op, x, e_cast(c, DT_F32, e->a[1]));
 }
 
 void group_halves(Group *g) {
@@ -30,7 +32,7 @@ void group_halves(Group *g) {
     for (int i = 0; i < k->nload; i++) {
         const char *at = fn_expr(f, k->flat[i]);
         fn_line(f, "float h%d[%d] __attribute__((aligned(64)));", i, HALVES_TILE);
-        fn_line(f, "bk_widen(h%d, %s + (%s), lanes);", i, f->tensor(f, k->load[i]->t), at);
+        fn_line(f, "bk_from_halves(h%d, %s + (%s), lanes);", i, f->tensor(f, k->load[i]->t), at);
     }
     for (int i = 0; i < g->k->n; i++)
         if (g->k->t[i]->dtype == DT_F16)
@@ -59,7 +61,7 @@ void group_halves(Group *g) {
     for (int i = 0; i < g->k->n; i++)
         if (g->k->t[i]->dtype == DT_F16) {
             const char *at = fn_expr(f, g->k->position[i]);
-            fn_line(f, "bk_narrow(o%d + (%s), w%d, lanes);", i, at, i);
+            fn_line(f, "bk_to_halves(o%d + (%s), w%d, lanes);", i, at, i);
         }
     fn_close(f, here);
     fn_close(f, out);

@@ -66,25 +66,40 @@ static const char *rows_kernel(Group *g, const SparseKernel *k, bool tail) {
                        b.p);
 }
 
-/* A vector of columns: chunk by chunk, factors are picked from the two vectors of the block. */
-static const char *columns_kernel(Group *g) {
+/* A vector of columns of so many rows: chunk by chunk, factors are picked from the two vectors of
+ * the block. The slots of one row have sums of their own, which so do not wait for each other. */
+static const char *columns_kernel(Group *g, int rows) {
     Emit *em = g->em;
     Sb b = {.a = em->a};
-    const int vec = g->k->lanes, chunk = SPARSE_SLOTS * vec;
-    sb_puts(&b, "    BK_CONTRACT\n    bk_vf c0 = {0}, c1 = {0}, c2 = {0}, c3 = {0};\n"
-                "    for (int32_t i = from; i < to; i++) {\n"
+    const int vec = g->k->lanes, chunk = SPARSE_SLOTS * vec, sums = rows > 1 ? rows : SPARSE_SLOTS;
+    sb_puts(&b, "    BK_CONTRACT\n    bk_vf");
+    for (int i = 0; i < sums; i++) sb_printf(&b, "%s c%d = {0}", i ? "," : "", i);
+    sb_puts(&b, ";\n    for (int32_t i = from; i < to; i++) {\n"
                 "        const float *const p = x + block[i];\n");
-    sb_printf(&b, "        const bk_vf x0 = bk_loadv(p), x1 = bk_loadv(p + %d);\n", vec);
+    for (int r = 0; r < rows; r++) {
+        const char *at = r ? arena_printf(em->a, "p + %d * step", r) : "p";
+        sb_printf(&b, "        const bk_vf x%d = bk_loadv(%s), y%d = bk_loadv(%s + %d);\n", r, at,
+                  r, at, vec);
+    }
     sb_printf(&b, "        const float *const w = value + (int64_t)i * %d;\n", chunk);
     sb_printf(&b, "        const bk_vi n = bk_loadi(index + (int64_t)i * %d);\n", vec);
-    for (int s = 0; s < SPARSE_SLOTS; s++)
-        sb_printf(&b, "        c%d += bk_pick(x0, x1, n >> %d) * bk_loadv(w + %d);\n", s, 8 * s,
-                  s * vec);
-    sb_puts(&b, "    }\n    bk_storev(g, (c0 + c1) + (c2 + c3));\n");
+    for (int s = 0; s < SPARSE_SLOTS; s++) {
+        sb_printf(&b, "        const bk_vf w%d = bk_loadv(w + %d);\n", s, s * vec);
+        sb_printf(&b, "        const bk_vi n%d = n >> %d;\n", s, 8 * s);
+        for (int r = 0; r < rows; r++)
+            sb_printf(&b, "        c%d += bk_pick(x%d, y%d, n%d) * w%d;\n", rows > 1 ? r : s, r, r,
+                      s, s);
+    }
+    sb_puts(&b, "    }\n");
+    if (rows == 1) sb_puts(&b, "    bk_storev(g, (c0 + c1) + (c2 + c3));\n");
+    for (int r = 0; r < rows && rows > 1; r++)
+        sb_printf(&b, "    bk_storev(g + %d, c%d);\n", r * vec, r);
     return emit_shared(em, g->k->apart, "sparse", em->target->kernel,
-                       "float *restrict g, const float *restrict x, const float *restrict value, "
-                       "const int32_t *restrict index, const int32_t *restrict block, int32_t "
-                       "from, int32_t to",
+                       arena_printf(em->a,
+                                    "float *restrict g, const float *restrict x, const float "
+                                    "*restrict value, const int32_t *restrict index, const int32_t "
+                                    "*restrict block, int32_t from, int32_t to%s",
+                                    rows > 1 ? ", int64_t step" : ""),
                        b.p);
 }
 
@@ -188,20 +203,41 @@ static const char *address(Group *g, const SparseSum *s) {
     return arena_printf(f->a, "%s + (%s)", f->tensor(f, s->x->t), fn_expr(f, s->base));
 }
 
+/* The calls of the micro-kernels of columns of sum i. */
+static void sum_columns(Group *g, const SparseKernel *k, int i, const char *to) {
+    Fn *f = &g->f;
+    const SparseSum *s = &k->s[i];
+    const int vec = g->k->lanes;
+    const char *start = f->tensor(f, s->start), *x = address(g, s);
+    fn_line(f, "const int64_t n%d = (%s) * %lld + m0 / %d;", i, fn_expr(f, s->list),
+            (long long)div_up(axis_size(k->v, 0), vec), vec);
+    const char *args =
+        arena_printf(f->a, "%s, %s, %s, %s[n%d], %s[n%d + 1]", f->tensor(f, s->value),
+                     f->tensor(f, s->at), f->tensor(f, s->block), start, i, start, i);
+    const char *one = columns_kernel(g, 1);
+    if (!k->u) {
+        fn_line(f, "%s(%s, %s, %s);", one, to, x, args);
+        return;
+    }
+    const char *step = fn_expr(f, s->step);
+    const Scope in = fn_open(f, "if (rows == %d) {", k->nu);
+    fn_line(f, "%s(%s, %s, %s, %s);", columns_kernel(g, k->nu), to, x, args, step);
+    fn_else(f, in, "} else {");
+    fn_line(f, "for (int64_t row = 0; row < rows; row++)");
+    fn_line(f, "    %s(%s + row * %d, %s + row * %s, %s);", one, to, vec, x, step, args);
+    fn_close(f, in);
+}
+
 /* The call of the micro-kernel of sum i, which goes to `to`. */
 static void sum(Group *g, const SparseKernel *k, int i, const char *to) {
     Fn *f = &g->f;
     const SparseSum *s = &k->s[i];
-    const char *start = f->tensor(f, s->start), *value = f->tensor(f, s->value),
-               *at = f->tensor(f, s->at), *x = address(g, s), *list = fn_expr(f, s->list);
     if (!k->rows) {
-        const int64_t per = div_up(axis_size(k->v, 0), g->k->lanes);
-        fn_line(f, "const int64_t n%d = (%s) * %lld + m0 / %d;", i, list, (long long)per,
-                g->k->lanes);
-        fn_line(f, "%s(%s, %s, %s, %s, %s, %s[n%d], %s[n%d + 1]);", columns_kernel(g), to, x, value,
-                at, f->tensor(f, s->block), start, i, start, i);
+        sum_columns(g, k, i, to);
         return;
     }
+    const char *start = f->tensor(f, s->start), *value = f->tensor(f, s->value),
+               *at = f->tensor(f, s->at), *x = address(g, s), *list = fn_expr(f, s->list);
     if (k->blocks > 1)
         fn_line(f, "const int64_t n%d = block * %lld + %s;", i, (long long)s->lists, list);
     else
@@ -217,6 +253,14 @@ static void sum(Group *g, const SparseKernel *k, int i, const char *to) {
     fn_else(f, in, "} else {");
     fn_line(f, "%s%s, lanes);", rows_kernel(g, k, true), args);
     fn_close(f, in);
+}
+
+/* The loop over tiles of u. */
+static void row_tiles(Group *g, const SparseKernel *k) {
+    Fn *f = &g->f;
+    const char *to = group_to(g, k->u);
+    fn_open(f, "for (int64_t u0 = %s; u0 < %s; u0 += %d) {", group_from(g, k->u), to, k->nu);
+    fn_line(f, "const int64_t rows = bk_mini(%s - u0, %d);", to, k->nu);
 }
 
 /* Loops over the axes inside v, but `without`. */
@@ -292,6 +336,7 @@ static void by_lists(Group *g, const SparseKernel *k) {
     Fn *f = &g->f;
     const Scope out = fn_here(f);
     fn_bind(f, e_axis(f->c, k->v), "m0");
+    if (k->u) fn_bind(f, e_axis(f->c, k->u), "u0");
     if (k->blocks > 1) fn_line(f, "const int64_t place = %s;", fn_expr(f, k->place));
     for (int i = 0; i < k->n; i++) {
         if (k->blocks == 1) sum(g, k, i, arena_printf(f->a, "g%d", i));
@@ -321,11 +366,7 @@ void group_sparse(Group *g) {
     const Scope out = fn_here(f);
     for (int i = 0; i < k->nouter; i++) group_loop(g, g->k->axis[i], arena_printf(f->a, "i%d", i));
     const char *to = group_to(g, k->v);
-    if (k->u) {
-        fn_open(f, "for (int64_t u0 = %s; u0 < %s; u0 += %d) {", group_from(g, k->u),
-                group_to(g, k->u), k->nu);
-        fn_line(f, "const int64_t rows = bk_mini(%s - u0, %d);", group_to(g, k->u), k->nu);
-    }
+    if (k->u && k->rows) row_tiles(g, k);
     const int lanes = k->u ? k->vt / k->nu : k->vt;
     fn_open(f, "for (int64_t m0 = %s; m0 < %s; m0 += %d) {", group_from(g, k->v), to, lanes);
     fn_line(f, "const int64_t lanes = bk_mini(%s - m0, %d);", to, lanes);
@@ -335,6 +376,7 @@ void group_sparse(Group *g) {
     else if (k->rows)
         copy_whole(g, k);
     inner_loops(g, k, k->columns);
+    if (k->u && !k->rows) row_tiles(g, k);
     if (k->columns)
         by_columns(g, k);
     else
