@@ -6,12 +6,14 @@
 #include "scheduler/plan/memory.h"
 #include "utask/walk.h"
 
-#define LANES_MOST 32   /* positions along the lanes' axis */
-#define TERMS_MOST 32   /* of a sum that one thread makes */
-#define STEPS 8         /* iterations whose loads are on their way together */
-#define REGISTERS 128   /* for them, of a thread */
-#define MEMBERS_MOST 64 /* of all groups */
-#define STEP_NS 60.0    /* of an iteration */
+#define LANES_MOST 32     /* positions along the lanes' axis */
+#define TERMS_MOST 32     /* of a sum that one thread makes */
+#define STEPS 8           /* iterations whose loads are on their way together */
+#define REGISTERS 128     /* for them, of a thread */
+#define MEMBERS_MOST 64   /* of all groups */
+#define CHUNK 64          /* iterations whose loads are copied together */
+#define STAGE_BYTES 32768 /* of a block's memory for them */
+#define STEP_NS 60.0      /* of an iteration */
 
 typedef struct Look {
     Program *p;
@@ -385,6 +387,50 @@ static bool look_values(Look *x) {
     return !x->both;
 }
 
+/* ---- the block's memory ---------------------------------------------------------------------- */
+const WithinStage *within_stage(const Within *w, const Expr *load) {
+    for (int i = 0; i < w->stage.n; i++)
+        if (w->stage.p[i].load == load) return &w->stage.p[i];
+    return NULL;
+}
+
+static void add_stage(Look *x, Expr *e) {
+    Within *w = x->w;
+    const Kernel *k = w->k;
+    const int n = k->naxis - (w->lane != NULL);
+    if (e->dtype != DT_F32 || e->t->kind == TK_CONST || within_stage(w, e)) return;
+    WithinStage s = {.load = e, .rows = 1, .lanes = 1};
+    for (int d = 0; d < n; d++)
+        if (e_uses_axis(e, k->axis[d])) s.rows = w->rows;
+    if (w->lane && e_uses_axis(e, w->lane)) s.lanes = (int)axis_size(w->lane, 1);
+    vec_push(x->c->a, &w->stage, s);
+}
+
+/* What iterations load in common, where tensors lie in memory that all blocks have. */
+static void choose_stages(Look *x) {
+    Within *w = x->w;
+    const Kernel *k = w->k;
+    const Schedule *sc = x->p->schedule;
+    const int most = sc->device->threads / w->width, warp = sc->device->warp / w->width;
+    int64_t rows = 1, words = 0;
+    for (int d = 0; d < k->naxis - (w->lane != NULL); d++)
+        if (!mul_size(rows, axis_size(k->axis[d], INT32_MAX), &rows)) rows = INT32_MAX;
+    if (k->split) rows = div_up(rows, schedule_units(sc, k->s->level));
+    w->rows = rows < most ? (int)round_up(rows, warp) : most;
+    if (k->s->level != LEVEL_TEAM && x->p->mem->distributed) return;
+    for (int i = 0; i < w->fetch.n; i++) add_stage(x, w->fetch.p[i]);
+    for (int i = 0; i < w->ahead.n; i++) add_stage(x, w->ahead.p[i]);
+    for (int i = 0; i < w->stage.n; i++) words += 2 * w->stage.p[i].rows * w->stage.p[i].lanes;
+    w->chunk = CHUNK;
+    while (w->chunk > w->steps && w->chunk * words * 4 > STAGE_BYTES) w->chunk /= 2;
+    if (!words || w->chunk * words * 4 > STAGE_BYTES) w->chunk = w->stage.n = 0;
+    for (int i = 0, at = 0; i < w->stage.n; i++) {
+        w->stage.p[i].at = at;
+        at += 2 * w->chunk * w->stage.p[i].rows * w->stage.p[i].lanes;
+        w->k->scratch = (int64_t)at * 4;
+    }
+}
+
 static Within *within_plan(Program *p, const Stmt *loop) {
     Look x = {.p = p, .c = p->cx, .loop = loop, .legal = true};
     Within *w = x.w = NEW(p->cx->a, Within);
@@ -399,6 +445,7 @@ static Within *within_plan(Program *p, const Stmt *loop) {
     if (!x.legal) return NULL;
     w->steps = w->batch ? w->width : STEPS;
     while (w->steps > 1 && w->fetch.n * w->steps > REGISTERS) w->steps /= 2;
+    choose_stages(&x);
     return w;
 }
 
