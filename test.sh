@@ -478,6 +478,7 @@ step clusters clusters
 step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 60
 step emulated-conf emulated conformance --folders 50
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"

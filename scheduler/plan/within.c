@@ -7,6 +7,7 @@
 #include "utask/walk.h"
 
 #define LANES_MOST 32     /* positions along the lanes' axis */
+#define LANES_LEAST 4     /* for which sums of several iterations are exchanged together */
 #define TERMS_MOST 32     /* of a sum that one thread makes */
 #define STEPS 8           /* iterations whose loads are on their way together */
 #define REGISTERS 128     /* for them, of a thread */
@@ -222,7 +223,7 @@ static void find_late(Look *x) {
                 early |= (uint64_t)1 << i;
     }
     const bool some = early != (n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0);
-    w->batch = some && (w->width == 8 || w->width == 16);
+    w->batch = some && w->width >= LANES_LEAST;
     for (int i = 0; i < n; i++) w->m[i].late = w->batch && !(early >> i & 1);
 }
 
@@ -235,7 +236,9 @@ static void forget_late(Within *w) {
 /* A group that its thread, or its lanes, can compute with the others. */
 static bool plain_group(const Stmt *s) {
     if (s->kind != S_OP || op_is_empty(s) || s->op.at || s->op.inner || s->op.strip || s->op.band ||
-        s->each || s->apart || s->op.kernel->kind != KERNEL_THREADS || s->op.kernel->nown)
+        s->each || s->apart ||
+        (s->op.kernel->kind != KERNEL_THREADS && s->op.kernel->kind != KERNEL_DOTS) ||
+        s->op.kernel->nown)
         return false;
     for (int i = 0; i < s->op.n; i++) {
         const Tensor *t = s->op.t[i];
@@ -431,6 +434,13 @@ static void choose_stages(Look *x) {
     }
 }
 
+/* Loads of an iteration that are not copied. */
+static int in_registers(const Within *w) {
+    int n = 0;
+    for (int i = 0; i < w->fetch.n; i++) n += !within_stage(w, w->fetch.p[i]);
+    return n;
+}
+
 static Within *within_plan(Program *p, const Stmt *loop) {
     Look x = {.p = p, .c = p->cx, .loop = loop, .legal = true};
     Within *w = x.w = NEW(p->cx->a, Within);
@@ -438,14 +448,19 @@ static Within *within_plan(Program *p, const Stmt *loop) {
     for (int i = 0; i < w->k->n; i++)
         if (w->m[i].row && !is_of_row(&x, map_new(p->cx->a), w->k->value[i])) return NULL;
     find_late(&x);
-    if (!look_values(&x) || (w->batch && (w->fetch.n + 1) * w->width > REGISTERS)) {
+    if (!look_values(&x)) {
         forget_late(w);
         look_values(&x);
     }
     if (!x.legal) return NULL;
     w->steps = w->batch ? w->width : STEPS;
-    while (w->steps > 1 && w->fetch.n * w->steps > REGISTERS) w->steps /= 2;
     choose_stages(&x);
+    if (w->batch && (in_registers(w) + 1) * w->steps > REGISTERS) {
+        forget_late(w);
+        look_values(&x);
+        w->steps = STEPS;
+    }
+    while (w->steps > 1 && in_registers(w) * w->steps > REGISTERS) w->steps /= 2;
     return w;
 }
 
