@@ -491,6 +491,7 @@ step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-beside "$PYTHON" tests/gpu/beside_check.py 10 --seed $SEED --braid $BRAID
+step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 60
 step emulated-conf emulated conformance --folders 50
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"

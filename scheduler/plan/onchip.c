@@ -10,6 +10,7 @@
 #include "scheduler/kernel/dots.h"
 #include "scheduler/passes.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/plan/within.h"
 #include "utask/walk.h"
 #include <stdlib.h>
 
@@ -73,6 +74,8 @@ static const Resident *resident(OnchipWalk *w, const Stmt *s, const OwnPart *par
 static void find_residents(void *user, Stmt *s) {
     OnchipWalk *w = user;
     if (s->level == LEVEL_HOST) w->products++;
+    if (s->kind == S_LOOP && s->loop.within && s->loop.within->k->scratch > w->o->scratch_most)
+        w->o->scratch_most = s->loop.within->k->scratch;
     if (s->kind != S_OP) return;
     Kernel *k = s->op.kernel;
     for (int j = 0; j < k->nown; j++) k->own[j].resident = resident(w, s, &k->own[j]);
