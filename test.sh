@@ -158,6 +158,7 @@ gpu_synchronization() {
     "$PYTHON" -m models treelstm rae --small --batch 1 --length 9 --hidden 16 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID "$work"/*
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_dispatch,treelstm,trips_if}
 }
@@ -479,6 +480,7 @@ step gpu-synchronization gpu_synchronization
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-beside "$PYTHON" tests/gpu/beside_check.py 10 --seed $SEED --braid $BRAID
 step emulated-graphs emulated graphs --graphs 60
 step emulated-conf emulated conformance --folders 50
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"

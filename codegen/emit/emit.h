@@ -94,6 +94,13 @@ typedef struct Team {
     const char *self, *size, *exchange, *at, *all;
 } Team;
 
+/* The threads that compute a group on a GPU, as texts: a thread's number among them, how many they
+ * are, the barrier of all of them, a warp's number among their warps, how many warps they are, and
+ * where their part of the block's memory begins. */
+typedef struct Crew {
+    const char *self, *size, *meet, *warp, *warps, *room;
+} Crew;
+
 /* ---- scalar code inside one function (emit_expr.c) ------------------------------------------- */
 typedef struct Bound {
     Expr *e;
@@ -180,6 +187,7 @@ typedef struct Group {
     Emit *em;
     Fn f;
     const Kernel *k;
+    Crew crew;
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
@@ -239,6 +247,11 @@ void group_halves(Group *g);
 void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);
+
+/* ---- who computes a group (gpu/crew.c) -------------------------------------------------------
+ */
+/* Those who compute a group of kernel k. */
+Crew crew_of(Emit *em, const Kernel *k);
 
 /* ---- constants on chip (gpu/resident.c) ------------------------------------------------------ */
 /* Name of the pointer to the unit's part of r. */

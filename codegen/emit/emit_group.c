@@ -198,6 +198,7 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
     g->em = em;
     g->k = k;
     g->body.a = em->a;
+    if (emit_is_gpu(em)) g->crew = crew_of(em, k);
     g->f = (Fn){.em = em,
                 .c = em->c,
                 .a = em->a,

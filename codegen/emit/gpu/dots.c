@@ -58,14 +58,15 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %lld;", (long long)q->length);
     else
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
-    if (i || !begins_by_chunks(k)) fn_line(f, "bk_block();"); /* the memory may still be in use */
+    if (i || !begins_by_chunks(k))
+        fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
         fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
     }
     fn_line(f, "bk_copied();");
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     if (q->buffers > 1) {
         fn_open(f, "if (step + %d < steps) {", q->chunk);
         copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
@@ -162,11 +163,11 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
     inner[k->nrow] = k->v;
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
     for (int i = 0; i < g->k->n; i++) collect(&a, g->k->value[i], NULL);
-    a.early = a.n && (int64_t)k->bm * k->bv <= g->em->p->schedule->device->threads;
+    a.early = a.n && (int64_t)k->bm * k->bv <= g->k->nthread;
     if (!a.early) return a;
     for (int i = 0; i < a.n; i++) fn_line(f, "%s x%d = 0;", c_type(a.load[i]->dtype), i);
-    const Scope out = fn_open(f, "if (bk_thread() < rows * lanes) {");
-    fn_line(f, "const int at = bk_thread();");
+    const Scope out = fn_open(f, "if (%s < rows * lanes) {", g->crew.self);
+    fn_line(f, "const int at = %s;", g->crew.self);
     bind_position(g, k);
     for (int i = 0; i < a.n; i++) {
         const Scope there = fn_here(f);
@@ -182,7 +183,7 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
 static void epilogue(Group *g, const DotsKernel *k, const Ahead *a) {
     Fn *f = &g->f;
     const Scope out =
-        fn_open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads()) {");
+        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
     bind_position(g, k);
     for (int i = 0; i < a->n; i++)
         if (a->early)
@@ -228,7 +229,7 @@ static void weights(Group *g, const DotsKernel *k, int part) {
 /* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
+    fn_line(f, "float *const block = (float *)(bk_shared() + %s);", g->crew.room);
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -262,7 +263,7 @@ void group_dots(Group *g) {
     Fn *f = &g->f;
     g->reduce = tile_text;
     g->meets = !g->body.n;
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     group_range(g);
     const Scope out = fn_here(f);
     head(g, k);
@@ -270,14 +271,14 @@ void group_dots(Group *g) {
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     copy_whole(g, k);
-    if (begins_by_chunks(k)) fn_line(f, "bk_block();"); /* the memory may still be in use */
+    if (begins_by_chunks(k)) fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     const Ahead ahead = load_ahead(g, k);
     if (!begins_by_chunks(k)) {
         fn_line(f, "bk_copied();");
-        fn_line(f, "bk_block();");
+        fn_line(f, "%s;", g->crew.meet);
     }
     for (int i = 0; i < k->npart; i++) part(g, k, i);
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     epilogue(g, k, &ahead);
     fn_close(f, out);
 }
