@@ -78,7 +78,8 @@ constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDep
 struct Count {
     double now, began, copied; // ns
     double ready, done,
-        chain; // loads are there; what is computed is; of that, elementary functions
+        chain;   // loads are there; what is computed is; of that, elementary functions
+    double base; // what all functions wait for is there
     double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
     unsigned depth;                      // of the next function
     const Segment *path;
