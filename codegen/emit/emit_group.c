@@ -62,11 +62,7 @@ static const char *group_load(Fn *f, Expr *e) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-void group_store_member(Group *g, int i, Expr *value) {
-    group_store_at(g, i, value, g->k->position[i]);
-}
-
-void group_store_at(Group *g, int i, Expr *value, Expr *position) {
+static void declare_member(Group *g, int i, Expr *value) {
     Fn *f = &g->f;
     const DType type = g->k->t[i]->dtype;
     /* Storing rounds; nobody else needs the rounded number. */
@@ -75,12 +71,34 @@ void group_store_at(Group *g, int i, Expr *value, Expr *position) {
         value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, position),
-            fn_store(f, type, arena_printf(f->a, "m%d", i)));
+    if (!emit_is_gpu(g->em)) return;
+    const Late late = {g->k->t[i], fn_depth(f, value)};
+    if (late.depth) vec_push(f->a, &f->late, late);
 }
 
+static void store_member(Group *g, int i, Expr *position) {
+    Fn *f = &g->f;
+    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, position),
+            fn_store(f, g->k->t[i]->dtype, arena_printf(f->a, "m%d", i)));
+}
+
+void group_store_at(Group *g, int i, Expr *value, Expr *position) {
+    declare_member(g, i, value);
+    store_member(g, i, position);
+}
+
+void group_store_member(Group *g, int i, Expr *value) {
+    group_store_at(g, i, value, g->k->position[i]);
+}
+
+/* A thread of a GPU loads nothing over a store: it computes all members, then stores them. */
 void group_members(Group *g) {
-    for (int i = 0; i < g->k->n; i++) group_store_member(g, i, g->k->value[i]);
+    const bool gpu = emit_is_gpu(g->em);
+    for (int i = 0; i < g->k->n; i++) {
+        declare_member(g, i, g->k->value[i]);
+        if (!gpu) store_member(g, i, g->k->position[i]);
+    }
+    for (int i = 0; i < g->k->n && gpu; i++) store_member(g, i, g->k->position[i]);
 }
 
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd) {
@@ -178,52 +196,50 @@ static double estimate_ns(const Program *p, const Stmt *s) {
     return cost_stmt_ns(p, s, schedule_units(p->schedule, s->level));
 }
 
-void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
-    Cx *c = em->c;
-    const Kernel *k = s->op.kernel;
-    Tensor *lead = k->t[0];
-    Group g = {.em = em, .k = k, .body = {.a = em->a}};
-    g.f = (Fn){.em = em,
-               .c = c,
-               .a = em->a,
-               .out = &g.body,
-               .indent = 1,
-               .uses = map_new(em->a),
-               .tensor = group_tensor,
-               .around = em->target->apart ? group_around : NULL,
-               .symbol = group_symbol,
-               .load = group_load,
-               .user = &g};
-    for (int d = 0; s->op.at && d < lead->rank; d++) { /* stores outside are skipped */
-        if (!s->op.at[d]) continue;
-        Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
-        if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
-    }
-    ASSERT(em->target->group[k->kind]);
-    em->target->group[k->kind](&g);
+void group_begin(Group *g, Emit *em, const Kernel *k) {
+    g->em = em;
+    g->k = k;
+    g->body.a = em->a;
+    if (emit_is_gpu(em)) g->crew = crew_of(em, k);
+    g->f = (Fn){.em = em,
+                .c = em->c,
+                .a = em->a,
+                .out = &g->body,
+                .indent = 1,
+                .uses = map_new(em->a),
+                .tensor = group_tensor,
+                .around = em->target->apart ? group_around : NULL,
+                .symbol = group_symbol,
+                .load = group_load,
+                .user = g};
+}
+
+void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args) {
+    Emit *em = g->em;
+    const Kernel *k = g->k;
+    const Stmt *s = k->s;
     /* Parameters are in order of first use, so that equal groups give equal texts. */
     Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");
     sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
     for (int i = 0; i < k->n; i++) {
+        if (g->unstored && g->unstored[i]) continue;
         sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(k->t[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->tensor(kernel, k->t[i]));
     }
-    for (int i = 0; i < g.arg_t.n; i++) {
-        const GroupArg *x = &g.arg_t.p[i];
+    for (int i = 0; i < g->arg_t.n; i++) {
+        const GroupArg *x = &g->arg_t.p[i];
         sb_printf(&params, ", const %s *BK_RESTRICT p%d", c_store(x->t->dtype), i);
         sb_printf(&args, ", %s", kernel->tensor(kernel, x->t));
         if (x->first) sb_printf(&args, " + %lld", (long long)x->first);
     }
-    for (int i = 0; i < g.arg_s.n; i++) {
-        sb_printf(&params, ", %s s%d", c_type(g.arg_s.p[i]->dtype), i);
-        sb_printf(&args, ", %s", kernel->symbol(kernel, g.arg_s.p[i]));
+    for (int i = 0; i < g->arg_s.n; i++) {
+        sb_printf(&params, ", %s s%d", c_type(g->arg_s.p[i]->dtype), i);
+        sb_printf(&args, ", %s", kernel->symbol(kernel, g->arg_s.p[i]));
     }
-    if (s->op.strip) {
-        sb_puts(&params, ", int64_t first, int64_t end");
-        sb_printf(&args, ", %s, %s", em->strip_from, em->strip_to);
-    }
-    if (g.turns) {
+    sb_puts(&params, more);
+    sb_puts(&args, more_args);
+    if (g->turns) {
         int turn = em->nturn++;
         sb_printf(decl, "    unsigned turn%d = 0;\n", turn);
         sb_puts(&params, ", unsigned turn");
@@ -231,12 +247,13 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     }
     Sb whole = {.a = em->a};
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
-        for (int i = 0; i < k->n; i++) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
-        for (int i = 0; i < g.arg_t.n; i++)
-            if (!is_resident(em, g.arg_t.p[i].t)) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+        for (int i = 0; i < k->n; i++)
+            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
+        for (int i = 0; i < g->arg_t.n; i++)
+            if (!is_resident(em, g->arg_t.p[i].t)) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
     }
-    if (g.body.n) sb_puts(&whole, g.body.p);
-    const char *stem = lead->name ? lead->name : "value";
+    if (g->body.n) sb_puts(&whole, g->body.p);
+    const char *stem = k->t[0]->name ? k->t[0]->name : "value";
     const char *body = whole.n ? whole.p : "";
     /* Not inlined into recursive functions: their C stack stays small. */
     const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
@@ -244,6 +261,23 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
                            ? emit_shared(em, true, stem, em->target->apart, params.p, body)
                            : emit_function(em, stem, qualifier, params.p, body);
     vec_push(em->a, &em->estimates, ((Estimate){name, estimate_ns(em->p, s)}));
-    if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
+}
+
+void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
+    Cx *c = em->c;
+    const Kernel *k = s->op.kernel;
+    Tensor *lead = k->t[0];
+    Group g = {0};
+    group_begin(&g, em, k);
+    for (int d = 0; s->op.at && d < lead->rank; d++) { /* stores outside are skipped */
+        if (!s->op.at[d]) continue;
+        Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
+        if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
+    }
+    ASSERT(em->target->group[k->kind]);
+    em->target->group[k->kind](&g);
+    if (block && !g.meets) fn_line(kernel, "bk_block();");
+    group_end(&g, kernel, decl, s->op.strip ? ", int64_t first, int64_t end" : "",
+              s->op.strip ? arena_printf(em->a, ", %s, %s", em->strip_from, em->strip_to) : "");
 }

@@ -49,8 +49,9 @@ typedef struct Kernel {
     Arena *a;
     Stmt *s; /* the group */
     KernelKind kind;
-    bool apart; /* its function is not inlined into the control flow, but compiled beside it */
-    int lanes;  /* of a vector of float32; 1: there are no vectors */
+    bool apart;  /* its function is not inlined into the control flow, but compiled beside it */
+    int lanes;   /* of a vector of float32; 1: there are no vectors */
+    int nthread; /* of a block that compute it; 0: there are no threads */
     int n;
     Tensor **t; /* members */
     /* Of each member: what is stored and where, over the axes below. */

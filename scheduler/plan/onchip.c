@@ -73,7 +73,14 @@ static void find_residents(void *user, Stmt *s) {
     if (s->kind != S_OP) return;
     Kernel *k = s->op.kernel;
     for (int j = 0; j < k->nown; j++) k->own[j].resident = resident(w, s, &k->own[j]);
-    if (k->scratch > w->o->scratch_most) w->o->scratch_most = k->scratch;
+    const Device *d = w->p->schedule->device;
+    int64_t most = k->scratch;
+    if (s->op.team) {
+        const int64_t room = round_up(div_up(k->scratch * d->warp, s->op.team), 128);
+        if (room > w->o->room) w->o->room = room;
+        most = w->o->room * (d->threads / d->warp);
+    }
+    if (most > w->o->scratch_most) w->o->scratch_most = most;
 }
 
 static int by_uses(const void *a, const void *b) {
