@@ -109,6 +109,8 @@ typedef struct Fn {
      */
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
+    /* A condition that depends on symbols alone, where the caller knows it; NULL: it does not. */
+    const char *(*condition)(struct Fn *f, Expr *e);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
     void *user;
 } Fn;
@@ -167,8 +169,9 @@ typedef struct Group {
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
-    bool turns; /* the function takes `turn`: how often this call ran before */
-    bool meets; /* the function begins with a block barrier */
+    VEC(Expr *) arg_e; /* conditions that the caller computes */
+    bool turns;        /* the function takes `turn`: how often this call ran before */
+    bool meets;        /* the function begins with a block barrier */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
     /* The same of a load. */

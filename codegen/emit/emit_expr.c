@@ -609,10 +609,33 @@ static const char *element(Fn *f, Expr *e) {
     return loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_expr(f, at)));
 }
 
+/* Whether e is made of symbols and constants by operations that are defined for all values. */
+static bool of_symbols(const Expr *e) {
+    switch (e->op) {
+    case E_CONST:
+    case E_SYM: return true;
+    case E_ADD:
+    case E_SUB:
+    case E_MUL:
+    case E_LT:
+    case E_LE:
+    case E_EQ:
+    case E_AND:
+    case E_OR:
+    case E_NOT:
+        for (int i = 0; i < e->n; i++)
+            if (!of_symbols(e->a[i])) return false;
+        return true;
+    default: return false;
+    }
+}
+
 const char *fn_expr(Fn *f, Expr *e) {
     if (e->op == E_CONST) return c_const(f->a, e);
     const char *s = bound_text(f, e);
     if (s) return s;
+    if (f->condition && e->dtype == DT_BOOL && e->op != E_SYM && of_symbols(e))
+        return f->condition(f, e);
     switch (e->op) {
     case E_SYM: return f->symbol(f, e->sym);
     case E_INDIM: return indim(f, e);

@@ -52,6 +52,14 @@ static const char *group_symbol(Fn *f, Sym *s) {
     return arena_printf(f->a, "s%d", i);
 }
 
+static const char *group_condition(Fn *f, Expr *e) {
+    Group *g = f->user;
+    int i = 0;
+    while (i < g->arg_e.n && g->arg_e.p[i] != e) i++;
+    if (i == g->arg_e.n) vec_push(f->a, &g->arg_e, e);
+    return arena_printf(f->a, "e%d", i);
+}
+
 static const char *group_load(Fn *f, Expr *e) {
     Group *g = f->user;
     if (e->op == E_REDUCE) return g->reduce ? g->reduce(g, e) : NULL;
@@ -184,8 +192,9 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
                .indent = 1,
                .uses = map_new(em->a),
                .tensor = group_tensor,
-               .around = em->target->apart ? group_around : NULL,
+               .around = em->target->apart || emit_is_gpu(em) ? group_around : NULL,
                .symbol = group_symbol,
+               .condition = emit_is_gpu(em) ? group_condition : NULL,
                .load = group_load,
                .user = &g};
     for (int d = 0; s->op.at && d < lead->rank; d++) { /* stores outside are skipped */
@@ -212,6 +221,10 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     for (int i = 0; i < g.arg_s.n; i++) {
         sb_printf(&params, ", %s s%d", c_type(g.arg_s.p[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->symbol(kernel, g.arg_s.p[i]));
+    }
+    for (int i = 0; i < g.arg_e.n; i++) {
+        sb_printf(&params, ", bool e%d", i);
+        sb_printf(&args, ", %s", fn_uniform(kernel, g.arg_e.p[i]));
     }
     if (s->op.strip) {
         sb_puts(&params, ", int64_t first, int64_t end");

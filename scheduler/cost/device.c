@@ -10,9 +10,9 @@
 /* A GPU: name, cores, warp, blocks of a cluster, types and rows of its matrix units, GB/s of its
  * memory, TFLOP/s of all cores, KB of shared memory of a block, MB of L2, ns of a grid barrier.
  * Sources: the vendors' data sheets; barriers: H100 1.1 to 1.7 us, of a cluster 0.2 to 0.3 us,
- * V100 1.4 us as others measured them. Clusters of 8 are the largest that every chip
- * has. HIP's votes of a block take 256 bytes of the 64 KB. Products are expected to reach half of
- * the peak: few blocks must not look as good as many where there is much to compute. */
+ * V100 1.4 us as others measured them. Clusters of 8 are the largest that every chip has. Products
+ * are expected to reach half of the peak: few blocks must not look as good as many where there is
+ * much to compute. */
 #define GPU(BACKEND, NAME, CORES, WARP, CLUSTER, MATRIX, ROWS, DRAM, TFLOPS, SHARED, L2, BARRIER)  \
     {                                                                                              \
         .name = NAME, .backend = BACKEND,                                                          \
@@ -77,12 +77,11 @@ static const Device devices[] = {
     GPU(BACKEND_CUDA, "cuda:sm_89", 128, 32, 0, ALL, 8, 1008, 82.6, 99, 72, 1400),
     GPU(BACKEND_CUDA, "cuda:sm_90", 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 1400),
     GPU(BACKEND_CUDA, "cuda:sm_100", 148, 32, 8, ALL, 8, 8000, 74.5, 227, 126, 1500),
-    GPU(BACKEND_HIP, "hip:gfx908", 120, 64, 0, HALF | BRAIN, 16, 1229, 23.1, 63.75, 8, 2500),
-    GPU(BACKEND_HIP, "hip:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 63.75, 8, 2500),
-    GPU(BACKEND_HIP, "hip:gfx1030", 40, 32, 0, 0, 0, 512, 20.7, 63.75, 4, 2000),
+    GPU(BACKEND_HIP, "hip:gfx908", 120, 64, 0, HALF | BRAIN, 16, 1229, 23.1, 64, 8, 2500),
+    GPU(BACKEND_HIP, "hip:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8, 2500),
+    GPU(BACKEND_HIP, "hip:gfx1030", 40, 32, 0, 0, 0, 512, 20.7, 64, 4, 2000),
     GPU(BACKEND_EMULATED, "emulate:sm_90", 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 1400),
-    GPU(BACKEND_EMULATED, "emulate:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 63.75, 8,
-        2500),
+    GPU(BACKEND_EMULATED, "emulate:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8, 2500),
     EMULATED("emulate:cuda", 4, 64, 32, 2, ALL, 8),
     EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN, 16),
 };
