@@ -476,6 +476,7 @@ step mutated mutated
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
+step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 60
@@ -507,7 +508,7 @@ step gathered "$PYTHON" tests/random/gathered_check.py --braid $BRAID
 step debug debug
 step tiny sanitized tiny 3
 step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
-step clang build clang
+step clang "$PYTHON" tests/clang_check.py build/release
 step fuzz fuzz
 step conformance conformance $BRAID interp
 if [[ $without_torch ]]; then

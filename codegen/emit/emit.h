@@ -14,6 +14,11 @@ struct Group;
 struct Tree;
 struct Captured;
 
+typedef struct Estimate { /* of a run of the function, by the cost model */
+    const char *function;
+    double ns;
+} Estimate;
+
 /* A family of targets: the strings of its dialect, and functions for what strings cannot say. */
 typedef struct Target {
     const char *function;  /* qualifier of a group's function */
@@ -72,6 +77,7 @@ typedef struct Emit {
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
+    VEC(Estimate) estimates;    /* of the groups, in the order of the text */
     Phases *phases;             /* NULL: there is one launch */
     Sb plan_functions, plans;   /* for the host: linearizers that it runs, and their table */
     int nplan;
@@ -112,6 +118,7 @@ typedef struct Fn {
     /* A condition that depends on symbols alone, where the caller knows it; NULL: it does not. */
     const char *(*condition)(struct Fn *f, Expr *e);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
+    VEC(const Tensor *) late; /* they come from elementary functions, like expressions */
     void *user;
 } Fn;
 
@@ -145,6 +152,8 @@ void fn_bind(Fn *f, Expr *e, const char *text);
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
 /* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
 bool fn_guarded(Fn *f, Expr *e);
+/* Whether e loads an element that is there, whatever conditions around it say. */
+bool fn_always_there(const Expr *e);
 /* The value that a reduction starts from, and the statement that adds x to its accumulator. Not for
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
@@ -152,6 +161,8 @@ void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 /* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
  * NULL: e is none. */
 const char *fn_clipped(Fn *f, const Expr *e);
+/* Whether e waits for an elementary function. */
+bool fn_late(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */

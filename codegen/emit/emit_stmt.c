@@ -90,7 +90,8 @@ static void emit_extern(Tree *x, Stmt *s) {
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
                 s->each ? ", unit, nunit" : "", tree_want(x, s->path));
     if (s->ext.row->plan && tree_recursive(x)) fn_line(f, "low = top;");
-    fn_open(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
+    const char *unit = s->each ? "0" : "unit";
+    fn_open(f, s->ext.row->team ? "if (%s == 0) {" : "if (bk_lead(%s)) {", unit);
     bx_tensors(x, "out", 'b', id, s->ext.nout, s->ext.out);
     fn_line(f, "const int bad = bx_%s(in%d, param%d, out%d, scratch%d);", s->ext.row->name, id, id,
             id, id);

@@ -77,7 +77,8 @@ constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8;
 struct Count {
     double now, began, copied; // ns
     double ready, done,
-        chain; // loads are there; what is computed is; of that, elementary functions
+        chain;          // loads are there; what is computed is; of that, elementary functions
+    double base, begun; // what functions wait for is there; instructions of functions have begun
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
@@ -195,6 +196,9 @@ struct Space {
 void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc);
 void access_range(uintptr_t at, size_t bytes, bool write, const void *pc);
 void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc);
+// The last thread of a block ends: reports another block's access to its shared memory that is not
+// ordered before the end of any of its threads.
+void shared_end(Thread *t);
 void sync_release(Thread *t, uintptr_t at, bool keep);
 void sync_acquire(Thread *t, uintptr_t at);
 void memory_begin(); // at the beginning of a launch
@@ -218,6 +222,7 @@ void count_exit(Thread *t);
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
 void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
 void count_copied(Thread *t);
+void count_then(Thread *t);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);

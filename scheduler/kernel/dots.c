@@ -149,6 +149,17 @@ static int64_t run_of_steps(const DotsKernel *k, const DotsPart *q, bool vec) {
     return axis_size(x, INT32_MAX);
 }
 
+/* Whether t is certain to be in global memory, from which alone asynchronous copies read. What a
+ * cluster computes may live in its blocks' own memory (scheduler/plan/memory.h). */
+static bool is_global(const Kernel *g, const Tensor *t) {
+    const Tensor *root = tensor_root(t);
+    if (root->kind == TK_INPUT || root->kind == TK_CONST || !device_cluster(g->p->schedule->device))
+        return true;
+    for (const Seq *q = g->s->op.t[0]->seq; q && q->owner; q = q->parent)
+        if (q->owner->kind == S_CALL || q->owner->level == LEVEL_CLUSTER) return false;
+    return g->s->level != LEVEL_CLUSTER;
+}
+
 /* Sets how operands can be copied. */
 static void set_ways(const DotsKernel *k, DotsPart *q) {
     const Product *p = &k->p[q->lead];
@@ -159,9 +170,10 @@ static void set_ways(const DotsKernel *k, DotsPart *q) {
             run < 8 && x && e_is_ival(e_coef(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1);
         q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
                           (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
+        const Expr *e = vec ? p->vec : p->sca;
         q->async[vec] = k->g->p->schedule->device->async && q->matrix != DT_F32 &&
-                        (q->by_four[vec] || (vec ? p->vec : p->sca)->dtype == DT_F32) &&
-                        (vec || p->sca->op == E_LOAD);
+                        (q->by_four[vec] || e->dtype == DT_F32) && e->op == E_LOAD &&
+                        is_global(k->g, e->t);
         q->even[vec] =
             q->by_four[vec] && by_fours(vec ? p->vec_flat : p->sca_flat, q->raxis[q->nraxis - 1]);
     }

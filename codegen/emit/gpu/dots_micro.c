@@ -46,12 +46,20 @@ static const char *inside(Fn *f, const DotsPart *q, bool vec, const char *at) {
     return arena_printf(f->a, "%s && %s + o < %s", line, at, end);
 }
 
+/* Whether t may be in a block's own memory, which asynchronous copies cannot read. */
+static bool in_block(const Tensor *t) {
+    const Mem *m = mem_of(tensor_root(t));
+    while (m && m->via) m = mem_of(m->via);
+    return m && m->block;
+}
+
 /* Asynchronous copies. */
 static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool vec, const char *at,
                        const char *buffer) {
     Fn *f = &g->f;
     const Product *p = &k->p[q->lead];
     Expr *load = vec ? p->vec : p->sca;
+    ASSERT(!in_block(load->t));
     bool half = part_size(q) < WORD, across = q->across[vec] && !q->by_four[vec];
     int lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1, steps = q->chunk / width;
     const char *type = half ? "uint16_t" : "float", *piece = half         ? "uint2"
