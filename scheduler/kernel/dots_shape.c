@@ -289,9 +289,25 @@ static void set_flight(const Model *m, DotsPart *q) {
     }
 }
 
+static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
+                            16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
+#define HEIGHTS_MOST 64
+
+/* The numbers of rows that a block may have; returns how many. Where sca could be copied as it
+ * lies, whole lines of its last row axis are among them. */
+static int heights(const DotsKernel *k, int *out) {
+    int n = 0;
+    bool span = false;
+    for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
+        out[n++] = sizes[i];
+    for (int i = 0; i < k->npart; i++) span |= k->part[i].run && k->nrow;
+    int64_t line = span ? axis_size(k->row[k->nrow - 1], 1) : INT32_MAX;
+    for (; line < k->rows && line <= sizes[COUNT(sizes) - 1]; line *= 2) out[n++] = (int)line;
+    if (span && k->rows <= sizes[COUNT(sizes) - 1]) out[n++] = (int)k->rows;
+    return n;
+}
+
 bool dots_shape(DotsKernel *k) {
-    static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
-                                16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
     const Device *d = k->g->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
@@ -299,13 +315,15 @@ bool dots_shape(DotsKernel *k) {
                (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
     DotsPart part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;
-    for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
+    int height[HEIGHTS_MOST];
+    const int nheight = heights(k, height);
+    for (int i = 0; i < nheight; i++)
         for (size_t j = 0; j < 2 * COUNT(sizes) && (j < 2 || sizes[j / 2 - 1] < k->columns); j++) {
             memcpy(part, k->part, sizeof part);
-            double cycles = block_cycles(&m, part, sizes[i], sizes[j / 2], j % 2);
+            double cycles = block_cycles(&m, part, height[i], sizes[j / 2], j % 2);
             if (cycles == 0 || (best > 0 && cycles >= best)) continue;
             best = cycles;
-            k->bm = sizes[i];
+            k->bm = height[i];
             k->bv = sizes[j / 2];
             memcpy(chosen, part, sizeof part);
         }
