@@ -58,14 +58,15 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %lld;", (long long)q->length);
     else
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
-    if (i || !begins_by_chunks(k)) fn_line(f, "bk_block();"); /* the memory may still be in use */
+    if (i || !begins_by_chunks(k))
+        fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
         fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
     }
     fn_line(f, "bk_copied();");
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     if (q->buffers > 1) {
         fn_open(f, "if (step + %d < steps) {", q->chunk);
         copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
@@ -92,7 +93,6 @@ static void part(Group *g, const DotsKernel *k, int i) {
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
-#define HARD (EF_LOAD | EF_GUARD | EF_REDUCE)
 #define AHEAD_MOST 16 /* registers that a thread keeps for what its position loads */
 
 /* What the members load at a position, whatever the sums are. */
@@ -106,7 +106,29 @@ typedef struct Ahead {
     int early;
 } Ahead;
 
-/* Adds what e loads where `when` is true (NULL: always), unless loads or sums decide that. */
+/* Whether e waits for no sum and no member, and records no fault. */
+static bool known_ahead(const Kernel *k, const Expr *e) {
+    if (e->flags & (EF_GUARD | EF_REDUCE)) return false;
+    if (!(e->flags & EF_LOAD)) return true;
+    for (int i = 0; i < k->n && e->op == E_LOAD; i++)
+        if (k->t[i] == e->t) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!known_ahead(k, e->a[i])) return false;
+    return true;
+}
+
+static void add_load(Ahead *a, Expr *e, Expr *when) {
+    for (int i = 0; i < a->n; i++) {
+        if (a->load[i] != e) continue;
+        a->when[i] = when && a->when[i] ? e_or(a->g->f.c, a->when[i], when) : NULL;
+        return;
+    }
+    if (a->n == AHEAD_MOST) return;
+    a->load[a->n] = e;
+    a->when[a->n++] = when;
+}
+
+/* Adds what e loads where `when` is true (NULL: always), unless sums decide that. */
 static void collect(Ahead *a, Expr *e, Expr *when) {
     const Kernel *k = a->g->k;
     Cx *c = a->g->f.c;
@@ -114,19 +136,9 @@ static void collect(Ahead *a, Expr *e, Expr *when) {
     if (!(e->flags & EF_LOAD) || e->op == E_REDUCE ||
         !map_add(a->seen, (uint64_t)e->id << 32 | key))
         return;
-    bool plain = e->op == E_LOAD;
-    for (int i = 0; i < k->n && plain; i++) plain = k->t[i] != e->t;
-    for (int i = 0; i < e->n && plain; i++) plain = !(e->a[i]->flags & HARD);
-    for (int i = 0; i < a->n && plain; i++)
-        if (a->load[i] == e) return;
-    if (plain && a->n < AHEAD_MOST) {
-        a->when[a->n] = fn_always_there(e) ? NULL : when;
-        a->load[a->n++] = e;
-    }
-    if (plain) return;
-    const int n = e_always(e);
-    for (int i = 0; i < n; i++) collect(a, e->a[i], when);
-    if (e->op != E_SELECT || e->a[0]->flags & HARD) return;
+    for (int i = 0; i < e_always(e); i++) collect(a, e->a[i], when); /* of a load: its position's */
+    if (e->op == E_LOAD && known_ahead(k, e)) add_load(a, e, fn_always_there(e) ? NULL : when);
+    if (e->op != E_SELECT || !known_ahead(k, e->a[0])) return;
     Expr *const is = e->a[0];
     collect(a, e->a[1], when ? e_and(c, when, is) : is);
     collect(a, e->a[2], when ? e_and(c, when, e_not(c, is)) : e_not(c, is));
@@ -149,10 +161,11 @@ static Scope open_position(Group *g, const DotsKernel *k, int times) {
     Fn *f = &g->f;
     const Scope out = fn_here(f);
     if (times == 0)
-        fn_open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads()) {");
+        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
     else {
         if (times > 1) fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", times);
-        fn_line(f, "const int at = bk_thread()%s;", times > 1 ? " + u * bk_threads()" : "");
+        fn_line(f, times > 1 ? "const int at = %s + u * %s;" : "const int at = %s;", g->crew.self,
+                g->crew.size);
         fn_open(f, "if (at < rows * lanes) {");
     }
     bind_position(g, k);
@@ -172,7 +185,7 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
     inner[k->nrow] = k->v;
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
     for (int i = 0; i < g->k->n; i++) collect(&a, g->k->value[i], NULL);
-    const int64_t times = div_up((int64_t)k->bm * k->bv, g->em->p->schedule->device->threads);
+    const int64_t times = div_up((int64_t)k->bm * k->bv, g->k->nthread);
     if (!a.n || times * a.n > AHEAD_MOST) return a;
     a.early = (int)times;
     for (int i = 0; i < a.n; i++)
@@ -186,6 +199,7 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
         if (a.when[i]) fn_open(f, "if (%s) {", fn_expr(f, a.when[i]));
         fn_line(f, "%s = %s;", ahead_name(f, &a, i), fn_expr(f, a.load[i]));
         fn_close(f, there);
+        fn_bind(f, a.load[i], ahead_name(f, &a, i));
     }
     fn_close(f, out);
     return a;
@@ -238,7 +252,7 @@ static void weights(Group *g, const DotsKernel *k, int part) {
 /* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
+    fn_line(f, "float *const block = (float *)(bk_shared() + %s);", g->crew.room);
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -273,27 +287,38 @@ static void copy_whole(Group *g, const DotsKernel *k) {
         if (k->part[i].span && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
 }
 
+/* Whether copies pass through registers: then threads wait for them, and what else they load has to
+ * be on its way before. */
+static bool loads_first(const DotsKernel *k) {
+    for (int i = 0; i < k->npart; i++)
+        if (k->part[i].whole && !k->part[i].async[0]) return true;
+    return false;
+}
+
 void group_dots(Group *g) {
     const DotsKernel *k = g->k->dots;
     Fn *f = &g->f;
     g->reduce = tile_text;
     g->meets = !g->body.n;
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     group_range(g);
     const Scope out = fn_here(f);
     head(g, k);
     const char *end = group_to(g, k->v);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
+    const bool first = loads_first(k);
+    Ahead ahead;
+    if (first) ahead = load_ahead(g, k);
     copy_whole(g, k);
-    if (begins_by_chunks(k)) fn_line(f, "bk_block();"); /* the memory may still be in use */
-    const Ahead ahead = load_ahead(g, k);
+    if (begins_by_chunks(k)) fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
+    if (!first) ahead = load_ahead(g, k);
     if (!begins_by_chunks(k)) {
         fn_line(f, "bk_copied();");
-        fn_line(f, "bk_block();");
+        fn_line(f, "%s;", g->crew.meet);
     }
     for (int i = 0; i < k->npart; i++) part(g, k, i);
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     epilogue(g, k, &ahead);
     fn_close(f, out);
 }
