@@ -358,11 +358,12 @@ exports() {
     done
 }
 
-# Sums of products by the matrix units of emulated GPUs.
+# Sums of products by the matrix units of emulated GPUs, and of inputs that are copied as they lie.
 matrix_units() {
     local target
     for target in emulate:cuda emulate:hip; do
         "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
+        "$PYTHON" tests/gpu/spans_check.py 6 $LOGS/spans --target $target --seed $SEED --braid $BRAID
     done
 }
 

@@ -226,7 +226,7 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
                 .indent = 1,
                 .uses = map_new(em->a),
                 .tensor = group_tensor,
-                .around = em->target->apart ? group_around : NULL,
+                .around = em->target->apart || emit_is_gpu(em) ? group_around : NULL,
                 .symbol = group_symbol,
                 .load = group_load,
                 .user = g};
