@@ -158,6 +158,7 @@ gpu_synchronization() {
     "$PYTHON" -m models treelstm rae --small --batch 1 --length 9 --hidden 16 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID "$work"/*
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_dispatch,treelstm,trips_if}
 }
@@ -476,9 +477,11 @@ step mutated mutated
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
+step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
+step emulated-beside "$PYTHON" tests/gpu/beside_check.py 10 --seed $SEED --braid $BRAID
 step emulated-graphs emulated graphs --graphs 60
 step emulated-conf emulated conformance --folders 50
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
@@ -508,7 +511,7 @@ step gathered "$PYTHON" tests/random/gathered_check.py --braid $BRAID
 step debug debug
 step tiny sanitized tiny 3
 step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
-step clang build clang
+step clang "$PYTHON" tests/clang_check.py build/release
 step fuzz fuzz
 step conformance conformance $BRAID interp
 if [[ $without_torch ]]; then

@@ -61,16 +61,18 @@ static int show(const Cli *c, const struct braid_model *m, const braid_value *co
     json_t *profile = json_loads(text, 0, NULL), *counted = NULL;
     if (!profile) die("the profile is not JSON");
     Sb table = {0}, trace = {0};
+    char *whole = NULL;
     int code = EXIT_DONE;
     const bool only_json = c->json_file && strcmp(c->json_file, "-") == 0;
     if (is_emulated(c)) {
         counted = counted_path(c, in);
         if (!counted) code = EXIT_FAULT;
         json_object_set_new(profile, "counted", counted);
+        whole = json_dumps(profile, JSON_REAL_PRECISION(12));
+        if (!whole) die("out of memory");
+        text = whole;
     }
-    char *whole = json_dumps(profile, JSON_REAL_PRECISION(12) | JSON_COMPACT);
-    if (!whole) die("out of memory");
-    if (!code && c->json_file && !only_json) code = write_file(c->json_file, whole);
+    if (!code && c->json_file && !only_json) code = write_file(c->json_file, text);
     if (!code && c->trace) {
         profile_trace(&trace, c->arg[0], profile);
         code = write_file(c->trace, trace.p);
@@ -82,7 +84,7 @@ static int show(const Cli *c, const struct braid_model *m, const braid_value *co
         if (c->shapes) code = profile_shapes(&table, c, in);
     }
     cli_watch_clear();
-    if (!code) fputs(only_json ? whole : table.p, stdout);
+    if (!code) fputs(only_json ? text : table.p, stdout);
     free(whole);
     sb_free(&table);
     sb_free(&trace);

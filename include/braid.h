@@ -181,7 +181,8 @@ typedef struct braid_shape {
 typedef struct braid_options {
     uint32_t struct_size;
     /* "cpu" (or NULL); "interp": the interpreter; "cuda:sm_90", "hip:gfx90a", …: a GPU;
-     * "emulate:cuda", "emulate:hip": a GPU's emulator on the CPU. */
+     * "emulate:cuda", "emulate:hip": a small GPU's emulator on the CPU; "emulate:sm_90",
+     * "emulate:gfx90a": one as large as these chips. */
     const char *target;
     /* Instruction set, as the C compiler's -march names it; NULL: this machine's. With a name the
      * costs are those of the table, not those measured on this machine. */

@@ -15,6 +15,7 @@ struct ExternRow {
     int (*run)(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch);
     const char *in_place; /* the body that does the same in place in input 0; NULL: none */
     bool changes_input;   /* it writes to input 0: units synchronize between plan and run */
+    bool team;            /* the threads of a unit run it together */
 };
 
 const ExternRow *extern_find(const char *name); /* NULL when there is none */

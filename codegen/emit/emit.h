@@ -14,6 +14,11 @@ struct Group;
 struct Tree;
 struct Captured;
 
+typedef struct Estimate { /* of a run of the function, by the cost model */
+    const char *function;
+    double ns;
+} Estimate;
+
 /* A family of targets: the strings of its dialect, and functions for what strings cannot say. */
 typedef struct Target {
     const char *function;  /* qualifier of a group's function */
@@ -72,6 +77,7 @@ typedef struct Emit {
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
     const char **resident_name; /* by number; NULL: not named yet */
+    VEC(Estimate) estimates;    /* of the groups, in the order of the text */
     Phases *phases;             /* NULL: there is one launch */
     Sb plan_functions, plans;   /* for the host: linearizers that it runs, and their table */
     int nplan;
@@ -88,11 +94,22 @@ typedef struct Team {
     const char *self, *size, *exchange, *at, *all;
 } Team;
 
+/* The threads that compute a group on a GPU, as texts: a thread's number among them, how many they
+ * are, the barrier of all of them, a warp's number among their warps, how many warps they are, and
+ * where their part of the block's memory begins. */
+typedef struct Crew {
+    const char *self, *size, *meet, *warp, *warps, *room;
+} Crew;
+
 /* ---- scalar code inside one function (emit_expr.c) ------------------------------------------- */
 typedef struct Bound {
     Expr *e;
     const char *text;
 } Bound;
+typedef struct Late {
+    const Tensor *t;
+    int depth; /* fn_depth */
+} Late;
 typedef struct Fn {
     Emit *em;
     Cx *c;
@@ -110,6 +127,7 @@ typedef struct Fn {
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
+    VEC(Late) late;                             /* members that come from elementary functions */
     void *user;
 } Fn;
 
@@ -143,6 +161,8 @@ void fn_bind(Fn *f, Expr *e, const char *text);
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
 /* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
 bool fn_guarded(Fn *f, Expr *e);
+/* Whether e loads an element that is there, whatever conditions around it say. */
+bool fn_always_there(const Expr *e);
 /* The value that a reduction starts from, and the statement that adds x to its accumulator. Not for
  * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
@@ -150,6 +170,8 @@ void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 /* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
  * NULL: e is none. */
 const char *fn_clipped(Fn *f, const Expr *e);
+/* How many elementary functions e waits for, one behind the other. */
+int fn_depth(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 const char *fn_loaded(Fn *f, DType t, const char *bits); /* the value that they stand for */
 
@@ -165,11 +187,13 @@ typedef struct Group {
     Emit *em;
     Fn f;
     const Kernel *k;
+    Crew crew;
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
+    const Stmt *loop;     /* it is all of this loop; NULL: a group */
     const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
@@ -224,6 +248,11 @@ void group_halves(Group *g);
 void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);
+
+/* ---- who computes a group (gpu/crew.c) -------------------------------------------------------
+ */
+/* Those who compute a group of kernel k. */
+Crew crew_of(Emit *em, const Kernel *k);
 
 /* ---- constants on chip (gpu/resident.c) ------------------------------------------------------ */
 /* Name of the pointer to the unit's part of r. */

@@ -202,12 +202,34 @@ static const char *pattern(const Fn *f, const Expr *e) {
     return o->bools && k == C_BOOL ? o->bools : o->ints;
 }
 
+static bool is_function(const Expr *e) { return expr_row[e->op].work == WORK_FUNCTION; }
+
+static int depth_of(Fn *f, Map *seen, const Expr *e) {
+    const uint64_t key = (uint64_t)e->id + 1;
+    intptr_t most = (intptr_t)map_geti(seen, key);
+    if (most) return (int)most - 1;
+    for (int i = 0; i < f->late.n && e->op == E_LOAD; i++)
+        if (f->late.p[i].t == e->t) return f->late.p[i].depth;
+    for (int i = 0; i < e->n; i++) {
+        const int n = depth_of(f, seen, e->a[i]);
+        if (n > most) most = n;
+    }
+    most += is_function(e);
+    map_seti(seen, key, (void *)(most + 1));
+    return (int)most;
+}
+int fn_depth(Fn *f, const Expr *e) { return depth_of(f, map_new(f->a), e); }
+
 static const char *scalar(Fn *f, Expr *e) {
     const ExprRow *o = &expr_row[e->op];
     DType t = e->a[0]->dtype;
     Class k = class_of(t);
     const char *x = fn_expr(f, e->a[0]), *y = e->n > 1 ? fn_expr(f, e->a[1]) : NULL;
     if (o->flags & OP_TWICE && strlen(x) > 24) x = fn_temp(f, e->a[0]);
+    if (k < C_INT && f->em && emit_is_gpu(f->em) && is_function(e)) {
+        const int depth = fn_depth(f, e) - 1;
+        if (depth) x = arena_printf(f->a, "bk_then(%s, %d)", x, depth);
+    }
     Sb s = {.a = f->a};
     for (const char *p = pattern(f, e); *p;) {
         int n = (int)strspn(p, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
@@ -489,8 +511,19 @@ static int longest(const Expr *e) {
 typedef struct Reducing {
     Expr *e;
     const char *acc, *best, *nan; /* NULL: not needed */
-    int shared;                   /* the axis that the team shares, or -1 */
+    int shared;                   /* the axis that the team shares, SHARES_ALL, or -1 */
 } Reducing;
+
+#define SHARES_ALL MAX_RANK * 2 /* all axes as one, because none is long */
+#define LONG_AXIS 256           /* enough for every thread of a team */
+
+/* What the threads of a team share. */
+static int shared_axis(const Expr *e) {
+    const int axis = longest(e);
+    int64_t n;
+    return e->naxis > 1 && e_is_int(e->raxis[axis]->extent, &n) && n < LONG_AXIS ? SHARES_ALL
+                                                                                 : axis;
+}
 
 /* The directive before the loop over axis i. */
 static void put_pragma(Fn *f, const Reducing *r, int i) {
@@ -506,8 +539,31 @@ static void put_pragma(Fn *f, const Reducing *r, int i) {
         fn_line(f, "#pragma GCC unroll 1");
 }
 
+/* The loop over all positions of the reduction, of which each thread takes some. */
+static void open_shared(Fn *f, const Expr *e, const Team *team) {
+    const char *at = arena_printf(f->a, "r%d", f->ntemp++), *count = NULL;
+    for (int i = 0; i < e->naxis; i++) {
+        const char *n = fn_expr(f, e->raxis[i]->extent);
+        count = count ? arena_printf(f->a, "%s * %s", count, n) : n;
+    }
+    fn_open(f, "for (%s %s = %s; %s < %s; %s += %s) {",
+            count_is_small(e->naxis, e->raxis) ? "uint32_t" : "int64_t", at, team->self, at, count,
+            at, team->size);
+    for (int i = e->naxis - 1; i >= 0; i--) {
+        const char *x = arena_printf(f->a, "r%d", f->ntemp++);
+        const char *n = fn_expr(f, e->raxis[i]->extent);
+        fn_line(f, i ? "const int64_t %s = %s %% %s;" : "const int64_t %s = %s;", x, at, n);
+        fn_bind(f, e_axis(f->c, e->raxis[i]), x);
+        at = arena_printf(f->a, "%s / %s", at, n);
+    }
+}
+
 static void open_loops(Fn *f, const Reducing *r, const Team *team) {
     Expr *e = r->e, *body = e->a[0];
+    if (r->shared == SHARES_ALL) {
+        open_shared(f, e, team);
+        return;
+    }
     for (int i = 0; i < e->naxis; i++) {
         const char *x = arena_printf(f->a, "r%d", f->ntemp++);
         const char *n = fn_expr(f, e->raxis[i]->extent);
@@ -536,8 +592,10 @@ static void accumulate(Fn *f, const Reducing *r) {
             number = last
                          ? arena_printf(f->a, " || %s != %s", v, v)
                          : arena_printf(f->a, " || (%s != %s && %s == %s)", v, v, r->best, r->best);
-        fn_line(f, "if (%s == 0 || %s %s%s %s%s) {", at, v, max ? ">" : "<", last ? "=" : "",
-                r->best, number);
+        fn_line(
+            f, "if (%s || %s %s%s %s%s) {",
+            arena_printf(f->a, r->shared < 0 ? "%s == 0" : "%s < 0", r->shared < 0 ? at : r->acc),
+            v, max ? ">" : "<", last ? "=" : "", r->best, number);
         fn_line(f, "    %s = %s;", r->best, v);
         fn_line(f, "    %s = %s;", r->acc, at);
         fn_line(f, "}");
@@ -553,12 +611,13 @@ static void accumulate(Fn *f, const Reducing *r) {
 static const char *reduce(Fn *f, Expr *e) {
     static const char *const how[] = {[R_SUM] = "sum", [R_PROD] = "prod", [R_MAX] = "max",
                                       [R_MIN] = "min", [R_AND] = "and",   [R_OR] = "or"};
+    static const char *const place[] = {"true, false", "false, false", "true, true", "false, true"};
     const Team *team = f->team;
     const bool arg = e->kind >= R_ARGMAX;
     if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
     const char *type = c_type(e->dtype);
-    Reducing r = {.e = e, .acc = fresh(f), .shared = team && !arg ? longest(e) : -1};
-    declare(f, "", type, r.acc, arg ? "0" : fn_neutral(f, e));
+    Reducing r = {.e = e, .acc = fresh(f), .shared = team ? shared_axis(e) : -1};
+    declare(f, "", type, r.acc, arg ? team ? "(-1)" : "0" : fn_neutral(f, e));
     if ((e->kind == R_MAX || e->kind == R_MIN) && dtype_is_float(e->dtype) && by_lanes(f, e)) {
         r.nan = fresh(f);
         fn_line(f, "int %s = 0;", r.nan);
@@ -573,7 +632,10 @@ static const char *reduce(Fn *f, Expr *e) {
     open_loops(f, &r, team);
     accumulate(f, &r);
     fn_close(f, out);
-    if (r.shared >= 0)
+    if (team && arg)
+        fn_line(f, "%s = %s_place<%s>(%s, %s);", r.acc, team->exchange, place[e->kind - R_ARGMAX],
+                r.best, r.acc);
+    else if (team)
         fn_line(f, "%s = (%s)%s_%s(%s);", r.acc, type, team->exchange, how[e->kind], r.acc);
     f->team = team;
     if (r.nan) fn_line(f, "%s = %s ? NAN : %s;", r.acc, r.nan, r.acc);
@@ -663,8 +725,7 @@ bool fn_guarded(Fn *f, Expr *e) {
     return false;
 }
 
-/* Whether e loads an element that is there, whatever conditions around it say. */
-static bool always_there(const Expr *e) {
+bool fn_always_there(const Expr *e) {
     int64_t lo, hi, size;
     for (int i = 0; e->op == E_LOAD && i < e->n; i++)
         if (e->kind || e->a[i]->flags & (EF_LOAD | EF_GUARD | EF_SYM) ||
@@ -680,7 +741,7 @@ static void hoist_loads(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
         return;
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
-    if (!inside && always_there(e))
+    if (!inside && fn_always_there(e))
         fn_temp(f, e);
     else if (e->op != E_LOAD && e->op != E_GUARD)
         for (int i = 0; i < e->n; i++) hoist_loads(f, seen, e->a[i], n, inner);

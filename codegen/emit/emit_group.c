@@ -1,6 +1,7 @@
 /* emit_group.c: the function of one group, and its call. The family's printer for the kernel's kind
  * writes the function's body; here is what the kinds share. */
 #include "codegen/emit/emit.h"
+#include "scheduler/cost/cost.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
 /* The member that t is or changes; NULL: none. */
@@ -61,11 +62,7 @@ static const char *group_load(Fn *f, Expr *e) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-void group_store_member(Group *g, int i, Expr *value) {
-    group_store_at(g, i, value, g->k->position[i]);
-}
-
-void group_store_at(Group *g, int i, Expr *value, Expr *position) {
+static void declare_member(Group *g, int i, Expr *value) {
     Fn *f = &g->f;
     const DType type = g->k->t[i]->dtype;
     /* Storing rounds; nobody else needs the rounded number. */
@@ -74,12 +71,34 @@ void group_store_at(Group *g, int i, Expr *value, Expr *position) {
         value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, position),
-            fn_store(f, type, arena_printf(f->a, "m%d", i)));
+    if (!emit_is_gpu(g->em)) return;
+    const Late late = {g->k->t[i], fn_depth(f, value)};
+    if (late.depth) vec_push(f->a, &f->late, late);
 }
 
+static void store_member(Group *g, int i, Expr *position) {
+    Fn *f = &g->f;
+    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, position),
+            fn_store(f, g->k->t[i]->dtype, arena_printf(f->a, "m%d", i)));
+}
+
+void group_store_at(Group *g, int i, Expr *value, Expr *position) {
+    declare_member(g, i, value);
+    store_member(g, i, position);
+}
+
+void group_store_member(Group *g, int i, Expr *value) {
+    group_store_at(g, i, value, g->k->position[i]);
+}
+
+/* A thread of a GPU loads nothing over a store: it computes all members, then stores them. */
 void group_members(Group *g) {
-    for (int i = 0; i < g->k->n; i++) group_store_member(g, i, g->k->value[i]);
+    const bool gpu = emit_is_gpu(g->em);
+    for (int i = 0; i < g->k->n; i++) {
+        declare_member(g, i, g->k->value[i]);
+        if (!gpu) store_member(g, i, g->k->position[i]);
+    }
+    for (int i = 0; i < g->k->n && gpu; i++) store_member(g, i, g->k->position[i]);
 }
 
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd) {
@@ -172,10 +191,16 @@ void group_loop(Group *g, Axis *x, const char *name) {
     fn_bind(f, e_axis(f->c, x), name);
 }
 
+/* Of one run by the units that share it. */
+static double estimate_ns(const Program *p, const Stmt *s) {
+    return cost_stmt_ns(p, s, schedule_units(p->schedule, s->level));
+}
+
 void group_begin(Group *g, Emit *em, const Kernel *k) {
     g->em = em;
     g->k = k;
     g->body.a = em->a;
+    if (emit_is_gpu(em)) g->crew = crew_of(em, k);
     g->f = (Fn){.em = em,
                 .c = em->c,
                 .a = em->a,
@@ -235,6 +260,7 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     const char *name = k->apart && em->target->apart
                            ? emit_shared(em, true, stem, em->target->apart, params.p, body)
                            : emit_function(em, stem, qualifier, params.p, body);
+    vec_push(em->a, &em->estimates, ((Estimate){name, estimate_ns(em->p, g->loop ? g->loop : s)}));
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
 }
 

@@ -4,6 +4,7 @@
  * the units. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/passes.h"
+#include "scheduler/plan/beside.h"
 #include "scheduler/plan/strips.h"
 
 static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
@@ -90,7 +91,8 @@ static void emit_extern(Tree *x, Stmt *s) {
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
                 s->each ? ", unit, nunit" : "", tree_want(x, s->path));
     if (s->ext.row->plan && tree_recursive(x)) fn_line(f, "low = top;");
-    fn_open(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
+    const char *unit = s->each ? "0" : "unit";
+    fn_open(f, s->ext.row->team ? "if (%s == 0) {" : "if (bk_lead(%s)) {", unit);
     bx_tensors(x, "out", 'b', id, s->ext.nout, s->ext.out);
     fn_line(f, "const int bad = bx_%s(in%d, param%d, out%d, scratch%d);", s->ext.row->name, id, id,
             id, id);
@@ -428,10 +430,13 @@ void emit_seq(Tree *x, Seq *q) {
             emit_split(x, q, &i);
         else if (q->s.p[i]->apart)
             emit_apart(x, q, &i);
-        else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP)
+        else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP &&
+                 !q->s.p[i + 1]->op.team)
             emit_op(x, q->s.p[++i], true);
         else if (i + 1 < q->s.n && strip_follows(q->s.p[i], q->s.p[i + 1]))
             emit_strips(x, q, &i);
+        else if (beside_run(q, i) > 1)
+            emit_beside(x, q, &i);
         else
             emit_stmt(x, q->s.p[i]);
 }

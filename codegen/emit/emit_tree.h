@@ -67,6 +67,8 @@ const char *call_result(Tree *x, const Func *g, int i);
 Captured *emit_functions(Tree *x, Stmt *s);
 Captured *emit_stack(Tree *x, Stmt *s);
 void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
+/* Groups from number *at of q on that run side by side (scheduler/plan/beside.h). */
+void emit_beside(Tree *x, const Seq *q, int *at);
 /* Statement *at and those beside it, each run by one unit or one cluster; then a barrier
  * (emit_apart.c). */
 void emit_apart(Tree *x, const Seq *q, int *at);

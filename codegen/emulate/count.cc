@@ -4,7 +4,8 @@
 // A thread has a time of its own. Loads are on their way together, also those behind an elementary
 // function, because compilers move them up: not over a store. The thread waits for them and for
 // what is computed from them at a store, where threads meet, and when the same instruction has
-// kFlight loads on the way. Each multiply-add of an elementary function waits for the one before.
+// kFlight loads on the way. Elementary functions have no branches: compilers interleave those that
+// do not wait for one another (emu_then), as far as a thread can begin instructions.
 // Where threads meet, all go on at the time of the last; a flag is seen when it has travelled. What
 // stands behind a thread's time is a list of segments, one for each meeting that it was the last to
 // come to. The list of the thread that ends last is the path.
@@ -67,17 +68,21 @@ const char *const kind_name[] = {"device memory",        "shared memory",  "remo
 
 struct Function {
     std::string name;
-    bool helper;  // of the dialect: what it takes is its caller's
-    bool math;    // an elementary function
-    double extra; // cycles, beside its multiply-adds
+    bool helper;             // of the dialect: what it takes is its caller's
+    const struct Math *math; // an elementary function
+    double longest;          // call of any thread, ns
 };
 
-// Cycles of what is no multiply-add in the elementary functions: compares, selects, conversions,
-// and a division where there is one.
-const std::map<std::string, double> extras = {
-    {"bk_expf", 32},  {"bk_sigmoidf", 72}, {"bk_tanhf", 76}, {"bk_erff", 48},
-    {"bk_logf", 40},  {"bk_log1pf", 72},   {"bk_sinf", 56},  {"bk_cosf", 56},
-    {"bk_powf", 160}, {"bk_divf", 36},     {"bk_rcpf", 24}};
+// Of elementary functions: operations that wait for one another, in multiply-adds (a reciprocal
+// takes six, a comparison and its choice three), and instructions, as in the machine code for
+// sm_90.
+struct Math {
+    double depth, instructions;
+};
+const std::map<std::string, Math> elementary = {
+    {"bk_expf", {17, 17}}, {"bk_sigmoidf", {27, 25}}, {"bk_tanhf", {24, 24}},
+    {"bk_erff", {35, 35}}, {"bk_logf", {21, 21}},     {"bk_log1pf", {29, 29}},
+    {"bk_sinf", {20, 26}}, {"bk_cosf", {20, 26}},     {"bk_powf", {40, 40}}};
 
 std::deque<Function> functions;
 std::unordered_map<const void *, uint32_t> by_entry;
@@ -87,6 +92,15 @@ struct Alone { // what a few threads of a block do while the others wait
 };
 std::map<uint32_t, Alone> alone;
 uint64_t loads[3], stores, meetings;
+
+struct Estimate { // of a function's runs, by the scheduler
+    double sum;
+    unsigned n;
+};
+std::map<std::string, Estimate> &estimates() {
+    static std::map<std::string, Estimate> all; // the text's constructor comes first
+    return all;
+}
 
 struct Flag {
     double posted, at; // when others can see it
@@ -123,6 +137,14 @@ std::string plain_name(const std::string &mangled) {
     return n && n <= strlen(name) ? std::string(name, n) : name;
 }
 
+// Of a group's function: what its threads do for its sums of products.
+bool is_part(const std::string &name) {
+    const size_t at = name.find('_');
+    if (name[0] != 'f' || at == std::string::npos || estimates().count(name)) return false;
+    return name.compare(at, std::string::npos, "_dot") == 0 ||
+           name.compare(at, std::string::npos, "_put") == 0;
+}
+
 uint32_t function_of(const void *entry) {
     auto found = by_entry.find(entry);
     if (found != by_entry.end()) return found->second;
@@ -130,10 +152,11 @@ uint32_t function_of(const void *entry) {
     f.name = plain_name(symbol_of(entry));
     const bool own = f.name == "bk_barrier" || f.name == "bk_gather" || f.name == "bk_release" ||
                      f.name == "bk_cluster_barrier" || f.name == "bk_keep";
-    f.helper = !own && (f.name.compare(0, 3, "bk_") == 0 || f.name.compare(0, 2, "__") == 0);
-    auto extra = extras.find(f.name);
-    f.math = extra != extras.end();
-    f.extra = f.math ? extra->second : 0;
+    f.helper = !own && (f.name.compare(0, 3, "bk_") == 0 || f.name.compare(0, 2, "__") == 0 ||
+                        is_part(f.name));
+    auto math = elementary.find(f.name);
+    f.math = math != elementary.end() ? &math->second : nullptr;
+    f.longest = 0;
     functions.push_back(f);
     return by_entry[entry] = static_cast<uint32_t>(functions.size() - 1);
 }
@@ -172,15 +195,39 @@ void arrive(Thread *t) {
         c.now = until;
     }
     c.ready = c.done = c.chain = 0;
+    for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = 0;
     c.slowest = k_near;
     for (Recent &r : c.recent) r.flying = 0;
 }
 
-// A function of so many ns, of what is loaded.
+// An operation of so many ns, of what is loaded and computed.
 void compute(Thread *t, double ns) {
     Count &c = t->count;
     c.done = std::max(std::max(c.done, c.ready), c.now) + ns;
     c.chain += ns;
+}
+
+// An elementary function of what is loaded and of functions that are less deep.
+void compute_function(Thread *t, const Math &math) {
+    Count &c = t->count;
+    const double there = std::max(c.ready, c.now), before = std::max(c.done, there),
+                 from = c.depth ? std::max(there, c.until[c.depth - 1]) : there;
+    c.begun[c.depth] += math.instructions * latency().cycle;
+    const double end = from + std::max(math.depth * latency().fma, c.begun[c.depth]);
+    for (unsigned i = c.depth; i < kDepth; i++) c.until[i] = std::max(c.until[i], end);
+    c.done = std::max(before, end);
+    c.chain += c.done - before;
+    c.instructions += static_cast<uint32_t>(math.instructions);
+    c.depth = 0;
+}
+
+bool in_function(const Thread *t) {
+    for (unsigned i = std::min(t->depth, kCalls); i-- > 0;)
+        if (functions[t->calls[i].function].math)
+            return true;
+        else if (!functions[t->calls[i].function].helper)
+            return false;
+    return false;
 }
 
 // Ends the thread's segment; returns it.
@@ -253,18 +300,27 @@ void meet_all(Thread *const *threads, size_t n, double bound, double cost, Kind 
 
 } // namespace
 
+extern "C" void emu_estimate(const char *name, double ns) {
+    Estimate &e = estimates()[name];
+    e.sum += ns;
+    e.n++;
+}
+
 void count_begin() {
     segments.clear();
     flags.clear();
     alone.clear();
     by_entry.clear();
     functions.clear();
-    functions.push_back({"the kernel", false, false, 0});
+    functions.push_back({"the kernel", false, nullptr, 0});
     last = 0;
     last_path = nullptr;
     stores = meetings = 0;
     memset(loads, 0, sizeof loads);
 }
+
+// When what the thread has begun is done.
+static double time_of(const Count &c) { return std::max(std::max(c.ready, c.done), c.now); }
 
 void count_entry(Thread *t, const void *entry) {
     const uint32_t f = function_of(entry);
@@ -273,13 +329,13 @@ void count_entry(Thread *t, const void *entry) {
     if (t->depth < kCalls) t->calls[t->depth].function = f;
     if (!of.helper) {
         t->count.function = f;
+        if (t->depth < kCalls) t->calls[t->depth].began = time_of(t->count);
         note(t, f, k_visit, 1);
     } else if (of.math) {
-        compute(t, of.extra * latency().cycle);
-        t->count.instructions += static_cast<uint32_t>(of.extra / 4);
+        compute_function(t, *of.math);
     } else if (of.name == "__fmaf_rn") {
-        const std::string &from = functions[caller].name;
-        const bool chain = functions[caller].helper && from != "bk_dot4";
+        const bool chain = functions[caller].helper && functions[caller].name != "bk_dot4";
+        if (chain && in_function(t)) return;
         if (chain)
             compute(t, latency().fma);
         else
@@ -289,6 +345,11 @@ void count_entry(Thread *t, const void *entry) {
 }
 
 void count_exit(Thread *t) {
+    if (t->depth < kCalls) {
+        Function &f = functions[t->calls[t->depth].function];
+        if (!f.helper)
+            f.longest = std::max(f.longest, time_of(t->count) - t->calls[t->depth].began);
+    }
     for (unsigned i = std::min(t->depth, kCalls); i-- > 0;)
         if (!functions[t->calls[i].function].helper) {
             t->count.function = t->calls[i].function;
@@ -360,6 +421,10 @@ void count_copy(Thread *t, uintptr_t from) {
     loads[on_chip ? k_near : k_device]++;
     t->count.copied = std::max(t->count.copied, t->count.now + (on_chip ? l.remote : l.device));
 }
+void count_then(Thread *t, int depth) {
+    t->count.depth = std::min(static_cast<unsigned>(depth), kDepth - 1);
+}
+
 void count_copied(Thread *t) {
     spend(t, k_device, t->count.copied - t->count.now);
     t->count.copied = 0;
@@ -501,9 +566,14 @@ void count_report(const char *path) {
               [&](uint32_t a, uint32_t b) { return of[a].all > of[b].all; });
     for (size_t i = 0; i < order.size(); i++) {
         const Sum &s = of[order[i]];
-        fprintf(f, "%s{\"name\": \"%s\", \"times\": %.0f, \"ns\": %.1f, \"busy\": %.3f, \"by\": {",
-                i ? ", " : "", functions[order[i]].name.c_str(), s.ns[k_visit], s.all,
-                s.busy / s.all);
+        const std::string &name = functions[order[i]].name;
+        fprintf(f, "%s{\"name\": \"%s\", \"times\": %.0f, \"ns\": %.1f, \"busy\": %.3f, ",
+                i ? ", " : "", name.c_str(), s.ns[k_visit], s.all, s.busy / s.all);
+        auto e = estimates().find(name);
+        if (e != estimates().end())
+            fprintf(f, "\"estimate\": %.1f, \"longest\": %.1f, ", e->second.sum / e->second.n,
+                    functions[order[i]].longest);
+        fprintf(f, "\"by\": {");
         put_kinds(f, s.ns);
         fprintf(f, "}}");
     }

@@ -49,6 +49,7 @@ struct Seen { // the value of a volatile word when a thread last read it
 struct Call {
     const void *from;
     uint32_t function; // what was called, as count.cc numbers it
+    double began;      // by the thread's count
 };
 constexpr size_t kStackMargin = 32 << 10; // bytes above the guard, for the emulator's functions
 constexpr unsigned kSeen = 16, kCalls = 192;
@@ -73,11 +74,13 @@ struct Pointer { // that was loaded, and when it is there
     uintptr_t to;
     double ready;
 };
-constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8;
+constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDepth = 8;
 struct Count {
     double now, began, copied; // ns
     double ready, done,
         chain; // loads are there; what is computed is; of that, elementary functions
+    double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
+    unsigned depth;                      // of the next function
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
@@ -195,6 +198,9 @@ struct Space {
 void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc);
 void access_range(uintptr_t at, size_t bytes, bool write, const void *pc);
 void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc);
+// The last thread of a block ends: reports another block's access to its shared memory that is not
+// ordered before the end of any of its threads.
+void shared_end(Thread *t);
 void sync_release(Thread *t, uintptr_t at, bool keep);
 void sync_acquire(Thread *t, uintptr_t at);
 void memory_begin(); // at the beginning of a launch
@@ -218,6 +224,7 @@ void count_exit(Thread *t);
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
 void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
 void count_copied(Thread *t);
+void count_then(Thread *t, int depth);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);

@@ -301,6 +301,27 @@ void check_races(Space *s, Thread *t, uintptr_t at, size_t bytes, bool write, Mo
     }
 }
 
+// Another block has accessed this word of t's, and t's block ends without having waited for that.
+void outlived(const Thread *t, uintptr_t at, uint32_t other, bool wrote, uint32_t time,
+              uint32_t pc) {
+    const Thread *o = &device.thread[other];
+    if (o->block == t->block || before(t, other, time)) return;
+    report_fatal(EMU_ILLEGAL_ADDRESS, line_of(pc_unpack(pc)) +
+                                          ": out of bounds: " + thread_name(o) +
+                                          (wrote ? " wrote " : " read ") + describe_address(at) +
+                                          ", which nothing keeps from ending before");
+}
+
+void cell_end(const Cell &c, const Thread *t, uintptr_t at) {
+    if (c.write_mode) outlived(t, at, c.write_thread, true, c.write_time, c.write_pc);
+    if (c.read_mode && !c.many) outlived(t, at, c.read_thread, false, c.read_time, c.read_pc);
+    if (!has_set(c)) return;
+    for (const Read &r : sets[c.read_time])
+        for (unsigned l = 0; l < device.warp[r.warp].lanes; l++)
+            if (r.lanes >> l & 1)
+                outlived(t, at, device.warp[r.warp].thread[l].id, false, r.time, r.pc);
+}
+
 void uninitialized(const Thread *t, const Space *s, uintptr_t at, size_t bytes, const void *pc) {
     static std::vector<uint64_t> known;
     if (device.reports.empty()) known.clear();
@@ -375,6 +396,21 @@ void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc) {
     if (!s || !d) return;
     for (size_t i = 0; i < bytes; i++)
         if (!any_written(s, from + i, 1)) set_written(d, to + i, 1, false);
+}
+
+void shared_end(Thread *t) {
+    const Block *b = t->block;
+    if (device.cluster == 1 || !device.config.races) return;
+    t->clock = clock_own(t->clock);
+    for (unsigned i = 0; i < device.threads_in_block; i++) clock_join(t->clock, b->thread[i].clock);
+    const uintptr_t low = reinterpret_cast<uintptr_t>(b->shared);
+    for (size_t off = 0; off < device.shared; off += 4) {
+        const Cell &c = device.shared_space.cell[(low - device.shared_space.low + off) / 4];
+        if (!c.split)
+            cell_end(c, t, low + off);
+        else if (c.write_time > device.base)
+            for (const Cell &byte : splits[c.read_time].cell) cell_end(byte, t, low + off);
+    }
 }
 
 // ---- flags

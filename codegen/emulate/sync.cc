@@ -434,6 +434,7 @@ void thread_exit() {
     if (device.config.count) count_end(t);
     t->state = State::exited;
     t->warp->exited |= 1ull << t->lane;
+    if (b->alive == 1) shared_end(t);
     b->alive--;
     c->alive--;
     device.idle = 0;
@@ -478,7 +479,18 @@ void __trap() {
                                         thread_name(device.current) + " stops the kernel (__trap)");
 }
 
+// Ends the launch if p, which the device takes for an address in global memory, is in a block's
+// own.
+static void must_be_global(const void *p, const char *does, const void *site) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+    if (at < device.shared_space.low || at >= device.shared_space.high) return;
+    report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, site) +
+                                          ": not global: " + thread_name(device.current) + " " +
+                                          does + " " + describe_address(at));
+}
+
 void emu_copy_async(void *to, const void *from, unsigned bytes) {
+    must_be_global(from, "copies asynchronously from", SITE);
     if (device.config.count) count_copy(device.current, reinterpret_cast<uintptr_t>(from));
     device.current->copies.push_back({to, from, bytes, SITE});
 }
@@ -492,6 +504,10 @@ void emu_copied() {
     }
     if (device.config.count && !copies.empty()) count_copied(device.current);
     copies.clear();
+}
+
+void emu_then(int depth) {
+    if (device.config.count) count_then(device.current, depth);
 }
 
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }
@@ -556,13 +572,7 @@ unsigned long long emu_active_mask() {
     return existing(t->warp) & ~t->warp->exited;
 }
 
-void emu_assume_global(const void *p) {
-    uintptr_t at = reinterpret_cast<uintptr_t>(p);
-    if (at >= device.shared_space.low && at < device.shared_space.high)
-        report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, SITE) + ": " +
-                                              describe_address(at) +
-                                              " is taken for memory of the whole device");
-}
+void emu_assume_global(const void *p) { must_be_global(p, "takes for global", SITE); }
 
 void __cluster_barrier_arrive() { cluster_arrive(SITE); }
 void __cluster_barrier_wait() { cluster_wait(SITE); }

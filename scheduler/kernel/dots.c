@@ -45,9 +45,7 @@ static void find(DotsKernel *k, Map *seen, Expr *e, Expr *when) {
 }
 
 /* ---- axes ------------------------------------------------------------------------------------ */
-/* The most positions of axis x that a unit has; `unknown` where that is not known at compile time.
- */
-static int64_t share_of(const Kernel *g, const Axis *x, int64_t unknown) {
+int64_t dots_share(const Kernel *g, const Axis *x, int64_t unknown) {
     int64_t n = axis_size(x, -1), grain = 1;
     if (n < 0) return unknown;
     if (x != g->split || !e_is_int(g->grain, &grain)) return n;
@@ -105,11 +103,11 @@ static void sort_axes(DotsKernel *k) {
         for (int j = 0; j < k->n; j++) still = still && !e_uses_axis(k->p[j].vec_flat, x);
         if (still) {
             k->row[k->nrow++] = x;
-            k->rows *= share_of(g, x, ROWS_UNKNOWN);
+            k->rows *= dots_share(g, x, ROWS_UNKNOWN);
         } else
             k->outer[k->nouter++] = x;
     }
-    k->columns = share_of(g, k->v, COLUMNS_UNKNOWN);
+    k->columns = dots_share(g, k->v, COLUMNS_UNKNOWN);
     k->by_row = k->nrow && k->v != g->axis[g->naxis - 1];
 }
 
@@ -149,6 +147,17 @@ static int64_t run_of_steps(const DotsKernel *k, const DotsPart *q, bool vec) {
     return axis_size(x, INT32_MAX);
 }
 
+/* Whether t is certain to be in global memory, from which alone asynchronous copies read. What a
+ * cluster computes may live in its blocks' own memory (scheduler/plan/memory.h). */
+static bool is_global(const Kernel *g, const Tensor *t) {
+    const Tensor *root = tensor_root(t);
+    if (root->kind == TK_INPUT || root->kind == TK_CONST || !device_cluster(g->p->schedule->device))
+        return true;
+    for (const Seq *q = g->s->op.t[0]->seq; q && q->owner; q = q->parent)
+        if (q->owner->kind == S_CALL || q->owner->level == LEVEL_CLUSTER) return false;
+    return g->s->level != LEVEL_CLUSTER;
+}
+
 /* Sets how operands can be copied. */
 static void set_ways(const DotsKernel *k, DotsPart *q) {
     const Product *p = &k->p[q->lead];
@@ -159,9 +168,10 @@ static void set_ways(const DotsKernel *k, DotsPart *q) {
             run < 8 && x && e_is_ival(e_coef(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1);
         q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
                           (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
+        const Expr *e = vec ? p->vec : p->sca;
         q->async[vec] = k->g->p->schedule->device->async && q->matrix != DT_F32 &&
-                        (q->by_four[vec] || (vec ? p->vec : p->sca)->dtype == DT_F32) &&
-                        (vec || p->sca->op == E_LOAD);
+                        (q->by_four[vec] || e->dtype == DT_F32) && e->op == E_LOAD &&
+                        is_global(k->g, e->t);
         q->even[vec] =
             q->by_four[vec] && by_fours(vec ? p->vec_flat : p->sca_flat, q->raxis[q->nraxis - 1]);
     }
@@ -227,6 +237,8 @@ bool kernel_dots(Kernel *g) {
     make_parts(k);
     if (!dots_shape(k)) return false;
     dots_order(k);
+    for (int i = 0; i < g->nown; i++) g->own[i].near = true;
+    g->s->op.sums_ns = dots_ns(k);
     g->kind = KERNEL_DOTS;
     g->dots = k;
     return true;

@@ -20,7 +20,7 @@ static int64_t terms(const Expr *reduce) {
 static void find_sums(Sums *k, Map *seen, const Expr *e) {
     if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_REDUCE) {
-        if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
+        if (terms(e) < LONG_SUM) return;
         if (terms(e) > k->most) k->most = terms(e);
         if (k->inner && !e_uses_axis(e, k->inner))
             k->outer = true;
@@ -33,9 +33,10 @@ static void find_sums(Sums *k, Map *seen, const Expr *e) {
     for (int i = 0; i < last; i++) find_sums(k, seen, e->a[i]);
 }
 
-/* How many positions along its first n axes a unit has, as far as known. */
-static int64_t positions(const Kernel *g, int n) {
-    int64_t all = axes_size(n, g->axis, INT32_MAX);
+/* How many positions along its first n axes a unit has, if those of unknown extent have `unknown`.
+ */
+static int64_t positions(const Kernel *g, int n, int64_t unknown) {
+    int64_t all = axes_size(n, g->axis, unknown);
     for (int d = 0; d < n; d++)
         if (g->axis[d] == g->split && all < INT32_MAX)
             return div_up(all, schedule_units(g->p->schedule, g->s->level));
@@ -49,9 +50,9 @@ void kernel_threads(Kernel *g) {
     for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
     ThreadsKernel *t = NEW(g->a, ThreadsKernel);
     if (k.outer) t->row = g->axis[n - 1];
-    if (t->row || (k.every && positions(g, n) < FEW)) {
-        bool few = positions(g, n - (t->row != NULL)) < FEW_ROWS;
-        t->team = few && k.most >= g->p->schedule->device->threads ? TEAM_BLOCK : TEAM_WARP;
+    if (t->row || (k.every && positions(g, n, 1) < FEW)) {
+        bool few = positions(g, n - (t->row != NULL), INT32_MAX) < FEW_ROWS;
+        t->team = few && k.most >= g->nthread && !g->s->op.team ? TEAM_BLOCK : TEAM_WARP;
     }
     g->kind = KERNEL_THREADS;
     g->threads = t;

@@ -7,6 +7,7 @@
 #include "scheduler/plan/onchip.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/dots.h"
 #include "scheduler/passes.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/within.h"
@@ -75,7 +76,14 @@ static void find_residents(void *user, Stmt *s) {
     if (s->kind != S_OP) return;
     Kernel *k = s->op.kernel;
     for (int j = 0; j < k->nown; j++) k->own[j].resident = resident(w, s, &k->own[j]);
-    if (k->scratch > w->o->scratch_most) w->o->scratch_most = k->scratch;
+    const Device *d = w->p->schedule->device;
+    int64_t most = k->scratch;
+    if (s->op.team) {
+        const int64_t room = round_up(div_up(k->scratch * d->warp, s->op.team), 128);
+        if (room > w->o->room) w->o->room = room;
+        most = w->o->room * (d->threads / d->warp);
+    }
+    if (most > w->o->scratch_most) w->o->scratch_most = most;
 }
 
 static int by_uses(const void *a, const void *b) {
@@ -98,6 +106,15 @@ static void place(Program *p) {
         r->at = o->bytes + round_up(r->bytes, 128) <= room ? o->bytes : 0;
         if (r->at) o->bytes += round_up(r->bytes, 128);
     }
+}
+
+/* Where residents are decides how long the sums that read them take. */
+static void look_near(void *user, Stmt *s) {
+    (void)user;
+    if (s->kind != S_OP || s->op.kernel->kind != KERNEL_DOTS) return;
+    Kernel *k = s->op.kernel;
+    for (int i = 0; i < k->nown; i++) k->own[i].near = k->own[i].resident && k->own[i].resident->at;
+    s->op.sums_ns = dots_ns(k->dots);
 }
 
 /* ---- ahead of barriers ----------------------------------------------------------------------- */
@@ -140,5 +157,6 @@ void pass_onchip(Program *p) {
     OnchipWalk w = {.p = p, .o = p->onchip, .products = p->phases ? 0 : -1};
     seq_each(p->top, find_residents, &w);
     place(p);
+    seq_each(p->top, look_near, NULL);
     find_ahead(p, p->top);
 }

@@ -159,6 +159,43 @@ KERNEL cluster_ended(Data *d) {
     d->out[i] = t[i]; // <- cluster_ended
 }
 
+// Whichever block is faster: nothing makes the one wait whose memory is read, or written.
+// test cluster_leaves 2 64 256 cluster=2: out of bounds
+KERNEL cluster_leaves(Data *d) {
+    int *s = (int *)bk_shared(), i = (int)threadIdx.x;
+    s[i] = i;
+    cluster_barrier();
+    const int *t = (const int *)__cluster_map_shared_rank(s, 1 - blockIdx.x);
+    d->out[blockIdx.x * 64 + i] = t[i]; // <- cluster_leaves
+}
+// test cluster_leaves_written 2 64 256 cluster=2: out of bounds
+KERNEL cluster_leaves_written(Data *d) {
+    int *s = (int *)bk_shared(), i = (int)threadIdx.x;
+    s[i] = d->in[i];
+    cluster_barrier();
+    int *t = (int *)__cluster_map_shared_rank(s + 32, 1);
+    if (blockIdx.x == 0 && i == 5) atomicMax(t, 99); // <- cluster_leaves_written
+}
+// One thread that waits for the readers keeps its block's memory.
+// test cluster_stays 2 64 256 cluster=2: ok sum=4032
+KERNEL cluster_stays(Data *d) {
+    int *s = (int *)bk_shared(), i = (int)threadIdx.x;
+    s[i] = i;
+    cluster_barrier();
+    if (blockIdx.x == 0) {
+        const int *t = (const int *)__cluster_map_shared_rank(s, 1);
+        d->out[i] = t[i] * 2;
+        __syncthreads();
+        if (i == 0) {
+            __threadfence();
+            *(volatile unsigned *)&d->flag[0] = 1;
+        }
+    } else if (i == 0) {
+        while (*(volatile unsigned *)&d->flag[0] == 0) {}
+        __threadfence();
+    }
+}
+
 // test cluster_half 2 64 256 cluster=2: divergent barrier
 KERNEL cluster_half(Data *d) {
     if (threadIdx.x == 7 && blockIdx.x == 1) return;

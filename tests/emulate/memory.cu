@@ -151,6 +151,35 @@ KERNEL begun_not_come(Data *d) {
     emu_copied();
 }
 
+
+// cp.async copies from global memory; a cluster's shared memory is none, whosever it is.
+// test begun_near 1 64 2048: not global
+KERNEL begun_near(Data *d) {
+    int *s = (int *)bk_shared();
+    s[threadIdx.x] = d->in[threadIdx.x];
+    __syncthreads();
+    emu_copy_async(s + 256 + threadIdx.x, s + threadIdx.x, 4); // <- begun_near
+    emu_copied();
+}
+// test begun_remote 2 64 2048 cluster=2: not global
+KERNEL begun_remote(Data *d) {
+    int *s = (int *)bk_shared();
+    s[threadIdx.x] = d->in[threadIdx.x];
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+    const int *far = (const int *)__cluster_map_shared_rank(s, 1 - blockIdx.x);
+    emu_copy_async(s + 256 + threadIdx.x, far + threadIdx.x, 4); // <- begun_remote
+    emu_copied();
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+}
+// test taken_for_global 1 64 2048: not global
+KERNEL taken_for_global(Data *d) {
+    int *s = (int *)bk_shared();
+    emu_assume_global(d->in);
+    emu_assume_global(s + threadIdx.x); // <- taken_for_global
+}
+
 static __device__ int deep(Data *d, int n) {
     volatile int here[64];
     here[0] = n;

@@ -12,6 +12,8 @@ without one nothing is checked. Where there is no nvcc, NVRTC may be a wheel bel
   from the block's memory (LDS) and the other from where its part of the weights is (LD: a run with fewer blocks
   has larger parts, which may not fit), and none from the memory of the whole device (LDG). Where it keeps none, LD
   does not occur there.
+- No load goes through the cache that is not coherent (LDG….CONSTANT): it may show what was there before a barrier. A
+  load that is planted in a text is found.
 """
 import argparse
 import collections
@@ -28,6 +30,7 @@ import tempfile
 
 MODELS = ["lstm_operator", "nasrnn", "seq2seq_scan", "attention_grow"]
 EM_CUDA = 190
+PLANTED = "((const uint4 *)from)[i]", "__ldg(&((const uint4 *)from)[i])"  # in bk_move, which copies outputs
 MEETING = {"bk_barrier": "barriers", "bk_gather": "flags", "bk_release": "flags"}
 
 
@@ -141,9 +144,16 @@ def iterations(calls):
     return math.gcd(*collections.Counter(c for c in calls if c not in MEETING).values())
 
 
+def incoherent(name, code):
+    """Complaints about loads that do not see what other units have written."""
+    found = collections.Counter((f, op) for f, ops in code.code.items() for _, op, _ in ops
+                                if re.match(r"LDG?\.(?=.*CONSTANT)", op))
+    return [f"{name}: {f}: {n} {op}, which need not see what other units have written" for (f, op), n in found.items()]
+
+
 def check(name, code, facts):
     """Complaints."""
-    bad = []
+    bad = incoherent(name, code)
     loops = [code.calls(x) for x in code.loops("braid_kernel")]
     kept = [r["kept"] for r in facts["residents"]]
     for loop in facts["loops"]:
@@ -169,7 +179,45 @@ def check(name, code, facts):
     return bad
 
 
+def compiler(argv):
+    """Stands in for nvcc: plants a load that is not coherent."""
+    for path in (a for a in argv if a.endswith(".cu")):
+        with open(path) as f:
+            text = f.read()
+        if text.count(PLANTED[0]) != 1:
+            print(f"gpu_sass.py: no place in the text for {PLANTED[1]}", file=sys.stderr)
+            return 1
+        with open(path, "w") as f:
+            f.write(text.replace(*PLANTED))
+    return subprocess.call([os.environ["PLANTED_NVCC"], *argv])
+
+
+def plant(args, work, nvdisasm, model):
+    """Complaints if a planted load is not found."""
+    nvcc = shutil.which(os.environ.get("NVCC") or "nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+    if not nvcc:
+        print("no nvcc: no load is planted")
+        return []
+    wrapper, library = os.path.join(work, "nvcc"), os.path.join(work, "planted.so")
+    with open(wrapper, "w") as f:
+        f.write(f"#!/bin/sh\nexec '{sys.executable}' '{os.path.abspath(__file__)}' --compiler \"$@\"\n")
+    os.chmod(wrapper, 0o755)
+    subprocess.run([args.braid, "compile", model, "--target", f"cuda:{args.chip}", "-o", library], check=True,
+                   env=dict(os.environ, NVCC=wrapper, PLANTED_NVCC=nvcc))
+    found = incoherent("planted", disassembled(nvdisasm, library, work))
+    return [] if found else ["a planted load that is not coherent was not found"]
+
+
+def disassembled(nvdisasm, library, work):
+    path = os.path.join(work, "code")
+    with open(path, "wb") as f:
+        f.write(cubin_of(library))
+    return Code(subprocess.run([nvdisasm, "-c", path], check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
 def main():
+    if sys.argv[1:2] == ["--compiler"]:
+        return compiler(sys.argv[2:])
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ap.add_argument("--braid", default="build/release/braid")
     ap.add_argument("--nvdisasm")
@@ -197,12 +245,10 @@ def main():
             if made.returncode:
                 bad.append(f"{name}: {made.stderr}")
                 continue
-            with open(os.path.join(work, "code"), "wb") as f:
-                f.write(cubin_of(library))
-            text = subprocess.run([nvdisasm, "-c", f.name], check=True, stdout=subprocess.PIPE, text=True).stdout
             facts = subprocess.run([args.braid, "explain", model, "--target", target, "--json"], check=True,
                                    stdout=subprocess.PIPE, text=True).stdout
-            bad += check(name, Code(text), json.loads(facts))
+            bad += check(name, disassembled(nvdisasm, library, work), json.loads(facts))
+        bad += plant(args, work, nvdisasm, os.path.join(work, MODELS[-1], "model.onnx"))
     for line in bad:
         print(line)
     print(f"{len(MODELS)} models, {len(bad)} failed")

@@ -32,7 +32,7 @@ void group_halves(Group *g) {
     for (int i = 0; i < k->nload; i++) {
         const char *at = fn_expr(f, k->flat[i]);
         fn_line(f, "float h%d[%d] __attribute__((aligned(64)));", i, HALVES_TILE);
-        fn_line(f, "bk_widen(h%d, %s + (%s), lanes);", i, f->tensor(f, k->load[i]->t), at);
+        fn_line(f, "bk_from_halves(h%d, %s + (%s), lanes);", i, f->tensor(f, k->load[i]->t), at);
     }
     for (int i = 0; i < g->k->n; i++)
         if (g->k->t[i]->dtype == DT_F16)
@@ -61,7 +61,7 @@ void group_halves(Group *g) {
     for (int i = 0; i < g->k->n; i++)
         if (g->k->t[i]->dtype == DT_F16) {
             const char *at = fn_expr(f, g->k->position[i]);
-            fn_line(f, "bk_narrow(o%d + (%s), w%d, lanes);", i, at, i);
+            fn_line(f, "bk_to_halves(o%d + (%s), w%d, lanes);", i, at, i);
         }
     fn_close(f, here);
     fn_close(f, out);

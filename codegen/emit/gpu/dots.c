@@ -44,6 +44,12 @@ static void copy_chunk(Group *g, const DotsKernel *k, int i, const char *at, con
     if (!k->part[i].packed) dots_copy(g, k, i, true, at, buffer);
 }
 
+/* Whether the block always copies a chunk first, between two barriers. */
+static bool begins_by_chunks(const DotsKernel *k) {
+    const DotsPart *q = &k->part[0];
+    return !q->when && !q->direct && !(q->whole && q->packed);
+}
+
 /* Sums chunk by chunk. */
 static void chunks(Group *g, const DotsKernel *k, int i) {
     Fn *f = &g->f;
@@ -52,14 +58,15 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %lld;", (long long)q->length);
     else
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    if (i || !begins_by_chunks(k))
+        fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
         fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
     }
     fn_line(f, "bk_copied();");
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     if (q->buffers > 1) {
         fn_open(f, "if (step + %d < steps) {", q->chunk);
         copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
@@ -85,14 +92,59 @@ static void part(Group *g, const DotsKernel *k, int i) {
     fn_close(f, out);
 }
 
-static void epilogue(Group *g, const DotsKernel *k) {
+/* ---- members --------------------------------------------------------------------------------- */
+#define AHEAD_MOST 16 /* registers that a thread keeps for what its position loads */
+
+/* What the members load at a position, whatever the sums are. */
+typedef struct Ahead {
+    Group *g;
+    Map *seen;
+    int n;
+    Expr *load[AHEAD_MOST], *when[AHEAD_MOST];
+    bool early; /* a thread has one position at most: it loads before the sums are computed */
+} Ahead;
+
+/* Whether e waits for no sum and no member, and records no fault. */
+static bool known_ahead(const Kernel *k, const Expr *e) {
+    if (e->flags & (EF_GUARD | EF_REDUCE)) return false;
+    if (!(e->flags & EF_LOAD)) return true;
+    for (int i = 0; i < k->n && e->op == E_LOAD; i++)
+        if (k->t[i] == e->t) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!known_ahead(k, e->a[i])) return false;
+    return true;
+}
+
+static void add_load(Ahead *a, Expr *e, Expr *when) {
+    for (int i = 0; i < a->n; i++) {
+        if (a->load[i] != e) continue;
+        a->when[i] = when && a->when[i] ? e_or(a->g->f.c, a->when[i], when) : NULL;
+        return;
+    }
+    if (a->n == AHEAD_MOST) return;
+    a->load[a->n] = e;
+    a->when[a->n++] = when;
+}
+
+/* Adds what e loads where `when` is true (NULL: always), unless sums decide that. */
+static void collect(Ahead *a, Expr *e, Expr *when) {
+    const Kernel *k = a->g->k;
+    Cx *c = a->g->f.c;
+    const uint64_t key = when ? (uint64_t)when->id + 1 : 0;
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE ||
+        !map_add(a->seen, (uint64_t)e->id << 32 | key))
+        return;
+    for (int i = 0; i < e_always(e); i++) collect(a, e->a[i], when); /* of a load: its position's */
+    if (e->op == E_LOAD && known_ahead(k, e)) add_load(a, e, fn_always_there(e) ? NULL : when);
+    if (e->op != E_SELECT || !known_ahead(k, e->a[0])) return;
+    Expr *const is = e->a[0];
+    collect(a, e->a[1], when ? e_and(c, when, is) : is);
+    collect(a, e->a[2], when ? e_and(c, when, e_not(c, is)) : e_not(c, is));
+}
+
+/* Binds row, lane and their axes to the position `at`. */
+static void bind_position(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    Axis *inner[MAX_RANK + 1];
-    memcpy(inner, k->row, sizeof *inner * (size_t)k->nrow);
-    inner[k->nrow] = k->v;
-    const Scope out = fn_open(f, " {");
-    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
-    fn_open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads()) {");
     const char *row = k->by_row ? "at % rows" : "at / lanes",
                *lane = k->by_row ? "at / rows" : "at % lanes";
     fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
@@ -100,6 +152,44 @@ static void epilogue(Group *g, const DotsKernel *k) {
     fn_bind(f, e_axis(f->c, k->v), "iv");
     dots_bind_rows(g, k, "first + row");
     fn_line(f, "(void)row, (void)l;");
+}
+
+/* Loads what this thread's position needs, so that it is there when the sums are. */
+static Ahead load_ahead(Group *g, const DotsKernel *k) {
+    Fn *f = &g->f;
+    Ahead a = {.g = g, .seen = map_new(f->a)};
+    Axis *inner[MAX_RANK + 1];
+    memcpy(inner, k->row, sizeof *inner * (size_t)k->nrow);
+    inner[k->nrow] = k->v;
+    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
+    for (int i = 0; i < g->k->n; i++) collect(&a, g->k->value[i], NULL);
+    a.early = a.n && (int64_t)k->bm * k->bv <= g->k->nthread;
+    if (!a.early) return a;
+    for (int i = 0; i < a.n; i++) fn_line(f, "%s x%d = 0;", c_type(a.load[i]->dtype), i);
+    const Scope out = fn_open(f, "if (%s < rows * lanes) {", g->crew.self);
+    fn_line(f, "const int at = %s;", g->crew.self);
+    bind_position(g, k);
+    for (int i = 0; i < a.n; i++) {
+        const Scope there = fn_here(f);
+        if (a.when[i]) fn_open(f, "if (%s) {", fn_expr(f, a.when[i]));
+        fn_line(f, "x%d = %s;", i, fn_expr(f, a.load[i]));
+        fn_close(f, there);
+        fn_bind(f, a.load[i], arena_printf(f->a, "x%d", i));
+    }
+    fn_close(f, out);
+    return a;
+}
+
+static void epilogue(Group *g, const DotsKernel *k, const Ahead *a) {
+    Fn *f = &g->f;
+    const Scope out =
+        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
+    bind_position(g, k);
+    for (int i = 0; i < a->n; i++)
+        if (a->early)
+            fn_bind(f, a->load[i], arena_printf(f->a, "x%d", i));
+        else if (!a->when[i])
+            fn_temp(f, a->load[i]);
     group_members(g);
     fn_close(f, out);
 }
@@ -139,7 +229,7 @@ static void weights(Group *g, const DotsKernel *k, int part) {
 /* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
+    fn_line(f, "float *const block = (float *)(bk_shared() + %s);", g->crew.room);
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -151,14 +241,21 @@ static void head(Group *g, const DotsKernel *k) {
     fn_line(f, "const int64_t all_rows = %s;", group_count(g, k->nrow, k->row));
     fn_open(f, "for (int64_t first = 0; first < all_rows; first += %d) {", k->bm);
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
-    for (int i = 0; i < k->npart; i++) {
+}
+
+/* Copies what is copied once for a block of rows. */
+static void copy_whole(Group *g, const DotsKernel *k) {
+    Fn *f = &g->f;
+    const Scope out = fn_here(f);
+    for (int i = 0, n = 0; i < k->npart; i++) {
         const DotsPart *q = &k->part[i];
         if (!q->whole) continue;
+        if (!n++) fn_open(f, "if (v0 == %s) {", group_from(g, k->v));
         if (q->when) fn_open(f, "if (when%d) {", i);
         dots_copy(g, k, i, false, "0", "0");
         if (q->when) fn_end(f);
     }
-    fn_line(f, "bk_copied();");
+    fn_close(f, out);
 }
 
 void group_dots(Group *g) {
@@ -166,16 +263,22 @@ void group_dots(Group *g) {
     Fn *f = &g->f;
     g->reduce = tile_text;
     g->meets = !g->body.n;
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     group_range(g);
     const Scope out = fn_here(f);
     head(g, k);
     const char *end = group_to(g, k->v);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
-    fn_line(f, "bk_block();");
+    copy_whole(g, k);
+    if (begins_by_chunks(k)) fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
+    const Ahead ahead = load_ahead(g, k);
+    if (!begins_by_chunks(k)) {
+        fn_line(f, "bk_copied();");
+        fn_line(f, "%s;", g->crew.meet);
+    }
     for (int i = 0; i < k->npart; i++) part(g, k, i);
-    fn_line(f, "bk_block();");
-    epilogue(g, k);
+    fn_line(f, "%s;", g->crew.meet);
+    epilogue(g, k, &ahead);
     fn_close(f, out);
 }

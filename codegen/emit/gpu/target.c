@@ -110,6 +110,7 @@ static void put_program(Emit *em, Texts *to) {
     if (em->consts.n) sb_puts(text, em->consts.p);
     put_probes(em, text, probes);
     put_define(text, "BK_SCRATCH", em->p->onchip->scratch);
+    if (em->p->onchip->room) put_define(text, "BK_ROOM", em->p->onchip->room);
     if (em->bodies.n) sb_puts(text, em->bodies.p);
     put_kernel(em, text, "braid_main");
     put_launch(em, text);
@@ -134,8 +135,12 @@ static void put_program(Emit *em, Texts *to) {
         sb_puts(host, embedded_text("emulate/driver.inc"));
         sb_printf(host,
                   "__attribute__((constructor)) static void bk_emulated(void) {\n"
-                  "    emu_device_like(%d, %d, %lld);\n}\n",
+                  "    emu_device_like(%d, %d, %lld);\n",
                   device->units, device->threads, (long long)device->level[LEVEL_CORE].bytes);
+        for (int i = 0; i < em->estimates.n; i++)
+            sb_printf(host, "    emu_estimate(\"%s\", %.0f);\n", em->estimates.p[i].function,
+                      em->estimates.p[i].ns);
+        sb_puts(host, "}\n");
     }
     put_weights(em, host);
     if (!em->weights->n) sb_puts(host, "static const unsigned char bk_weights[64];\n");

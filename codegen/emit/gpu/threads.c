@@ -3,7 +3,6 @@
 #include "codegen/emit/emit.h"
 #include "scheduler/kernel/threads.h"
 
-static const Team warp = {"bk_lane()", "BK_WARP", "bk_team", "bk_warp()", "bk_warps()"};
 static const Team block = {"bk_thread()", "BK_THREADS", "bk_all", "0", "1"};
 
 /* Computes into variables the sums in e that do not depend on axis x; all of them if x is NULL. */
@@ -57,12 +56,13 @@ void group_threads(Group *g) {
     for (int i = 0; i < g->k->n && n; i++)
         fn_hoist(f, g->k->value[i], n, g->k->axis); /* not without axes: members read members */
     if (k->team == TEAM_THREAD) {
-        open_positions(g, n, "bk_thread()", "bk_threads()");
+        open_positions(g, n, g->crew.self, g->crew.size);
         group_members(g);
         fn_close(f, out);
         return;
     }
     Axis *inner = k->row;
+    const Team warp = {"bk_lane()", "BK_WARP", "bk_team", g->crew.warp, g->crew.warps};
     const Team *team = k->team == TEAM_BLOCK ? &block : &warp;
     open_positions(g, n - (inner != NULL), team->at, team->all);
     f->team = team;

@@ -397,6 +397,7 @@ void emit_within(Tree *x, Stmt *s, int id) {
     WithinText in = {.w = w, .loop = s};
     for (int i = 0; i < w->k->n; i++) unstored[i] = w->m[i].carry < 0 && !w->m[i].scan;
     group_begin(&in.g, x->em, w->k);
+    in.g.loop = s;
     in.g.unstored = unstored;
     in.g.reduce = lane_sum;
     in.symbol = in.g.f.symbol;
