@@ -194,6 +194,7 @@ typedef struct Group {
     VEC(Expr *) arg_e;    /* conditions that the caller computes */
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
+    const Stmt *loop;     /* it is all of this loop; NULL: a group */
     const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);

@@ -15,13 +15,13 @@
  * group's own function and for the records of the stack. */
 #include "utask/extern.h"
 #include "scheduler/cost/decide.h"
-#include "scheduler/plan/within.h"
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/plan/beside.h"
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/parts.h"
 #include "scheduler/plan/strips.h"
+#include "scheduler/plan/within.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
@@ -488,6 +488,7 @@ static void walk_within(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < s->loop.carry.n; i++) touch(x, s->loop.carry.p[i].next, true, part_whole);
     for (int i = 0; i < s->loop.scan.n; i++) touch(x, s->loop.scan.p[i].elem, true, part_whole);
     order(x, q, at);
+    if (s->loop.within->k->scratch) all_have(x, ON_SCRATCH);
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
 }
 
