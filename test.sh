@@ -158,6 +158,7 @@ gpu_synchronization() {
     "$PYTHON" -m models treelstm rae --small --batch 1 --length 9 --hidden 16 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID "$work"/*
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_gather,treelstm,trips_if}
 }
@@ -484,11 +485,14 @@ step mutated mutated
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
+step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.8 --braid $BRAID rnnt lstm_operator treelstm seq2seq mamba earlyexit_3
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
 step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-beside "$PYTHON" tests/gpu/beside_check.py 10 --seed $SEED --braid $BRAID
+step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 60
 step emulated-conf emulated conformance --folders 50
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"

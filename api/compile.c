@@ -116,6 +116,8 @@ static const Pass passes[] = {
     {"distribute", pass_distribute, STAGE_LEVELLED, STAGE_SHARED,
      "by the units of a statement's level"},
     {"strips", pass_strips, STAGE_SHARED, STAGE_SHARED, "kernels keep the axis apart"},
+    {"beside", pass_beside, STAGE_SHARED, STAGE_SHARED,
+     "kernels are planned for the threads that compute them; not what strips hold together"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
     {"settle-strips", pass_settle_strips, STAGE_CHOSEN, STAGE_CHOSEN,
      "lifetimes are those of groups that are computed together"},

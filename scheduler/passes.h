@@ -129,6 +129,10 @@ void pass_strips(Program *p);
 /* Requires kernels. Takes strips from groups whose kernels, or neighbours, have none. */
 void pass_settle_strips(Program *p);
 
+/* Requires the distribution and strips. On GPUs, sets Stmt.beside and op.team of groups that run
+ * side by side (scheduler/plan/beside.h). */
+void pass_beside(Program *p);
+
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);
 

@@ -359,6 +359,7 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
     }
     if (s->loop.cond0) say(p, " if %e", s->loop.cond0);
     if (s->loop.parts > 1) say(p, " in %d parts", s->loop.parts);
+    if (s->loop.within) say(p, " within a thread");
     say(p, "\n");
     forget_shared(p);
     indent += 2;
@@ -473,6 +474,9 @@ static void print_stmt(Printer *p, const Stmt *s, int indent) {
     switch (s->kind) {
     case S_OP:
         for (int k = 0; k < s->op.n; k++) live += !s->op.t[k]->fused;
+        if (s->op.team && !s->beside)
+            say(p, "%>side by side, %d threads each\n", indent, s->op.team);
+        if (s->op.team) indent += 2;
         if (live > 1) say(p, "%>group\n", indent);
         for (int k = 0; k < s->op.n; k++)
             print_op(p, s, s->op.t[k], live > 1 ? indent + 2 : indent);

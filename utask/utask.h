@@ -54,11 +54,11 @@ struct Tensor {
     /* TK_CONST: how kernels may store it in fewer bits (utask/coded.h); or NULL */
     const struct Coded *coded;
     const struct Fourier *fourier; /* TK_TE: the transform that its body computes; or NULL */
-    Expr **elem; /* uniform values of all elements in row-major order, or NULL */
-    int index;   /* TK_INPUT */
-    Seq *seq;    /* where it is defined */
-    bool owned;  /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
-    int ret;     /* > 0: it is written where the function's caller wants result ret - 1 */
+    Expr **elem;                   /* uniform values of all elements in row-major order, or NULL */
+    int index;                     /* TK_INPUT */
+    Seq *seq;                      /* where it is defined */
+    bool owned; /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
+    int ret;    /* > 0: it is written where the function's caller wants result ret - 1 */
     /* TK_TE: its elements are those of this loop-carried value, which the loop fills row by row
      * (LoopCarry.rows), from row `row` on; or NULL */
     Tensor *table;
@@ -100,8 +100,8 @@ typedef struct LoopSym {
     Sym *sym;
     Expr *init, *next;
 } LoopSym; /* uniform carried value */
-/* A discrete Fourier transform of float32 rows of n elements, along `axis` of x, whose last axis holds
- * real and imaginary parts (or real ones only). */
+/* A discrete Fourier transform of float32 rows of n elements, along `axis` of x, whose last axis
+ * holds real and imaginary parts (or real ones only). */
 typedef struct Fourier {
     Tensor *x, *window; /* window: factors of the elements, or NULL */
     int axis;
@@ -208,7 +208,9 @@ struct Stmt {
     /* for a loop, branch or call at a lower level than its surroundings: the first unit that runs
      * it, modulo the number of units */
     uint8_t unit;
-    bool beside;  /* … at the same time as the statement before it */
+    /* … at the same time as the statement before it; for an OP: by other threads of each unit
+     * (scheduler/plan/beside.h) */
+    bool beside;
     uint8_t meet; /* a BARRIER at team level: Meet */
     bool each;    /* for an OP or EXTERN: every unit computes all of it into memory of its own */
     Apart *apart; /* set on the first of statements side by side, else NULL */
@@ -243,7 +245,9 @@ struct Stmt {
              * first strip the units synchronize */
             const struct Band *band;
             bool meets;
+            int team; /* threads of a block that compute it beside its neighbours; 0: all */
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
+            double sums_ns; /* on GPUs, of a unit's sums of products, by the kernel; 0: not known */
         } op;
         struct {
             const ExternRow *row;
@@ -289,6 +293,8 @@ struct Stmt {
             bool copies;
             bool barrier;       /* all units synchronize at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
+            /* the time is inside of one function (scheduler/plan/within.h); or NULL */
+            const struct Within *within;
             int parts;          /* more than 1: so many times, on a part of a unit's rows each */
             Conflict why;       /* of that barrier */
         } loop;

@@ -409,10 +409,14 @@ static void check_units(const Verifier *v, const Seq *q, int i, uint8_t around) 
                 "a statement of level %d is in one of level %d", s->level, around);
     REQUIRE(v, !s->unit || (control && s->level < around) || (barrier && s->meet),
             "a statement is run by unit %d, where all units run it", s->unit);
-    REQUIRE(v,
-            !s->beside || (control && s->level < around && before && before->level == s->level &&
-                           (stmt_nseq(before) > 0 || before->kind == S_CALL)),
-            "a statement is beside nothing");
+    REQUIRE(
+        v,
+        !s->beside ||
+            (before && before->level == s->level &&
+             (s->kind == S_OP ? before->kind == S_OP && s->op.team && before->op.team == s->op.team
+                              : control && s->level < around &&
+                                    (stmt_nseq(before) > 0 || before->kind == S_CALL))),
+        "a statement is beside nothing");
     REQUIRE(v, !s->each || (stage >= STAGE_GROUPED && (s->kind == S_OP || s->kind == S_EXTERN)),
             "what every unit computes is no tensor");
     REQUIRE(v, !barrier || stage >= STAGE_SYNCED, "units meet too early");

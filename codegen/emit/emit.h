@@ -94,11 +94,22 @@ typedef struct Team {
     const char *self, *size, *exchange, *at, *all;
 } Team;
 
+/* The threads that compute a group on a GPU, as texts: a thread's number among them, how many they
+ * are, the barrier of all of them, a warp's number among their warps, how many warps they are, and
+ * where their part of the block's memory begins. */
+typedef struct Crew {
+    const char *self, *size, *meet, *warp, *warps, *room;
+} Crew;
+
 /* ---- scalar code inside one function (emit_expr.c) ------------------------------------------- */
 typedef struct Bound {
     Expr *e;
     const char *text;
 } Bound;
+typedef struct Late {
+    const Tensor *t;
+    int depth; /* of elementary functions, one behind the other */
+} Late;
 typedef struct Fn {
     Emit *em;
     Cx *c;
@@ -116,7 +127,7 @@ typedef struct Fn {
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
-    VEC(const Tensor *) late; /* they come from elementary functions, like expressions */
+    VEC(Late) late;                             /* members that come from elementary functions */
     void *user;
 } Fn;
 
@@ -159,9 +170,10 @@ void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 /* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
  * NULL: e is none. */
 const char *fn_clipped(Fn *f, const Expr *e);
-/* Whether e waits for an elementary function. */
-bool fn_late(Fn *f, const Expr *e);
+/* Loads of t from now on have this value: it may come from elementary functions. */
+void fn_computed(Fn *f, const Tensor *t, const Expr *value);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
+const char *fn_loaded(Fn *f, DType t, const char *bits); /* the value that they stand for */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */
 /* A tensor that a function takes: the pointer to one of its elements. */
@@ -175,11 +187,16 @@ typedef struct Group {
     Emit *em;
     Fn f;
     const Kernel *k;
+    Crew crew;
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
-    bool turns; /* the function takes `turn`: how often this call ran before */
-    bool meets; /* the function begins with a block barrier */
+    bool turns;           /* the function takes `turn`: how often this call ran before */
+    bool meets;           /* the function begins with a block barrier */
+    const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
+    VEC(Expr *) arg_e; /* conditions that the caller computes */
+    bool turns;        /* the function takes `turn`: how often this call ran before */
+    bool meets;        /* the function begins with a block barrier */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
     /* The same of a load. */
@@ -189,6 +206,12 @@ typedef struct Group {
 /* Emits the function of an S_OP group, unless an equal one exists, and its call in `kernel`;
  * *decl gets the variables that the call needs. `block`: a block barrier precedes the call. */
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
+/* The same in parts, for what is more than one group: begins the function, of a kernel; ends it and
+ * prints its call, with more parameters (", int64_t x") and arguments. */
+void group_begin(Group *g, Emit *em, const Kernel *k);
+void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args);
+/* Binds the first n axes at the unit's position number `at`, of this type (gpu/threads.c). */
+void group_place(Group *g, int n, const char *type, const char *at);
 /* Stores every member, or `value` as member i, at the current position of the axes. */
 void group_members(Group *g);
 void group_store_member(Group *g, int i, Expr *value);
@@ -227,6 +250,11 @@ void group_halves(Group *g);
 void group_transpose(Group *g);
 void group_dots(Group *g);
 void group_threads(Group *g);
+
+/* ---- who computes a group (gpu/crew.c) -------------------------------------------------------
+ */
+/* Those who compute a group of kernel k. */
+Crew crew_of(Emit *em, const Kernel *k);
 
 /* ---- constants on chip (gpu/resident.c) ------------------------------------------------------ */
 /* Name of the pointer to the unit's part of r. */

@@ -4,6 +4,7 @@
  * the units. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/passes.h"
+#include "scheduler/plan/beside.h"
 #include "scheduler/plan/strips.h"
 
 static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
@@ -236,6 +237,12 @@ static void emit_loop(Tree *x, Stmt *s) {
     if (s->loop.copies) tree_barrier(x, &s->loop.copies);
     for (int i = 0; i < s->loop.scan.n; i++)
         if (!s->loop.scan.p[i].more) scan_begin(x, s, s->loop.scan.p[i].out);
+    if (s->loop.within) {
+        x->loop = &l;
+        emit_within(x, s, id);
+        x->loop = l.up;
+        return;
+    }
     const Scope out = s->loop.parts > 1 ? parts_open(x, s, id) : fn_here(f);
     probe_loop_begin(x, s);
     loop_open(x, s, id, l.counter);
@@ -423,10 +430,13 @@ void emit_seq(Tree *x, Seq *q) {
             emit_split(x, q, &i);
         else if (q->s.p[i]->apart)
             emit_apart(x, q, &i);
-        else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP)
+        else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP &&
+                 !q->s.p[i + 1]->op.team)
             emit_op(x, q->s.p[++i], true);
         else if (i + 1 < q->s.n && strip_follows(q->s.p[i], q->s.p[i + 1]))
             emit_strips(x, q, &i);
+        else if (beside_run(q, i) > 1)
+            emit_beside(x, q, &i);
         else
             emit_stmt(x, q->s.p[i]);
 }

@@ -45,6 +45,10 @@ void tree_print_vars(const Tree *x, Sb *s);
 /* A variable for a value that is computed here and used until the scope ends. */
 void tree_local(Tree *x, const char *type, const char *name, const char *value);
 
+/* A loop with the time inside of one function, whose carried values and scan outputs have their
+ * storage (gpu/within.c). */
+void emit_within(Tree *x, Stmt *s, int id);
+
 /* A call. If it starts a recursion, also the functions of it (emit_call.c). */
 void emit_call(Tree *x, Stmt *s);
 /* Statement *at, a call, and the calls beside it, each run by one unit (stmt_split). */
@@ -63,6 +67,8 @@ const char *call_result(Tree *x, const Func *g, int i);
 Captured *emit_functions(Tree *x, Stmt *s);
 Captured *emit_stack(Tree *x, Stmt *s);
 void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
+/* Groups from number *at of q on that run side by side (scheduler/plan/beside.h). */
+void emit_beside(Tree *x, const Seq *q, int *at);
 /* Statement *at and those beside it, each run by one unit or one cluster; then a barrier
  * (emit_apart.c). */
 void emit_apart(Tree *x, const Seq *q, int *at);

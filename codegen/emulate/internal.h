@@ -49,6 +49,7 @@ struct Seen { // the value of a volatile word when a thread last read it
 struct Call {
     const void *from;
     uint32_t function; // what was called, as count.cc numbers it
+    double began;      // by the thread's count
 };
 constexpr size_t kStackMargin = 32 << 10; // bytes above the guard, for the emulator's functions
 constexpr unsigned kSeen = 16, kCalls = 192;
@@ -73,12 +74,14 @@ struct Pointer { // that was loaded, and when it is there
     uintptr_t to;
     double ready;
 };
-constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8;
+constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDepth = 8;
 struct Count {
     double now, began, copied; // ns
     double ready, done,
-        chain;          // loads are there; what is computed is; of that, elementary functions
-    double base, begun; // what functions wait for is there; instructions of functions have begun
+        chain;   // loads are there; what is computed is; of that, elementary functions
+    double base; // what all functions wait for is there
+    double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
+    unsigned depth;                      // of the next function
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
@@ -222,7 +225,7 @@ void count_exit(Thread *t);
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
 void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
 void count_copied(Thread *t);
-void count_then(Thread *t);
+void count_then(Thread *t, int depth);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);
@@ -234,6 +237,8 @@ void count_report(const char *path); // adds a line
 
 // ---- capture (graph.cc)
 bool capture_on(const void *stream);
+// Whether a capture forbids the call that is made, which ends it.
+bool capture_forbids();
 // Records the step for a graph if the stream is captured; returns false if the caller must run it.
 bool capture_step(const void *stream, std::function<int()> step);
 

@@ -232,8 +232,9 @@ bool dots_shape(DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
-    Model m = {k, d->threads, d->warp, d->matrix_rows,
-               (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
+    if (bytes - SHARED_OWN < share) share = bytes - SHARED_OWN;
+    const int threads = k->g->nthread;
+    Model m = {k, threads, d->warp, d->matrix_rows, share * threads / d->threads / 4};
     DotsPart part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;
     for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)

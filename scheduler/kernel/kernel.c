@@ -164,6 +164,7 @@ static Kernel *kernel_new(Program *p, Stmt *s) {
                   .a = c->a,
                   .s = s,
                   .lanes = p->schedule->lanes,
+                  .nthread = s->op.team ? s->op.team : p->schedule->device->threads,
                   .kind = KERNEL_LOOPS,
                   .n = s->op.n,
                   .t = s->op.t,

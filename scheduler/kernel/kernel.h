@@ -39,6 +39,7 @@ typedef struct OwnPart {
     int64_t choice;                  /* of which a run of the group reads one; 1: it reads all */
     int64_t n, grain, words;         /* positions, shared in grains; of one position */
     const struct Resident *resident; /* NULL: keeping it would gain nothing */
+    bool near;  /* it stays on chip, as far as is known */
     bool ahead; /* units fetch it in front of the barrier that they pass before the group */
 } OwnPart;
 
@@ -48,8 +49,9 @@ typedef struct Kernel {
     Arena *a;
     Stmt *s; /* the group */
     KernelKind kind;
-    bool apart; /* its function is not inlined into the control flow, but compiled beside it */
-    int lanes;  /* of a vector of float32; 1: there are no vectors */
+    bool apart;  /* its function is not inlined into the control flow, but compiled beside it */
+    int lanes;   /* of a vector of float32; 1: there are no vectors */
+    int nthread; /* of a block that compute it; 0: there are no threads */
     int n;
     Tensor **t; /* members */
     /* Of each member: what is stored and where, over the axes below. */

@@ -52,7 +52,7 @@ void kernel_threads(Kernel *g) {
     if (k.outer) t->row = g->axis[n - 1];
     if (t->row || (k.every && positions(g, n, 1) < FEW)) {
         bool few = positions(g, n - (t->row != NULL), INT32_MAX) < FEW_ROWS;
-        t->team = few && k.most >= g->p->schedule->device->threads ? TEAM_BLOCK : TEAM_WARP;
+        t->team = few && k.most >= g->nthread && !g->s->op.team ? TEAM_BLOCK : TEAM_WARP;
     }
     g->kind = KERNEL_THREADS;
     g->threads = t;

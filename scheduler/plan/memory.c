@@ -393,7 +393,7 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
         return;
     const Mem *r = mem_of(root);
     const Stmt *g = changed->seq == arm ? tensor_group(changed) : NULL;
-    if (!g || g->op.at || g->op.band || m->frame != r->frame ||
+    if (!g || g->op.at || g->op.band || g->op.team || m->frame != r->frame ||
         q->of[changed->id].def_loop != q->of[root->id].def_loop)
         return;
     if (changed->dtype != root->dtype || !same_dims(changed, root) ||

@@ -44,6 +44,8 @@ GATE = HIDDEN * HIDDEN * 4
 # Bytes of weights that a step multiplies by: those of the inputs are used before the loop.
 RESIDENT = {name: (2 * LSTM_LAYERS - 1) * 4 * GATE for name in ("lstm_operator", "lstm_split", "lstm_four", "lstm_gemm", "lstm_scan")}
 RESIDENT["nasrnn"] = 8 * GATE
+# Cells that a GPU's blocks compute side by side in an iteration.
+SIDE = {name: LSTM_LAYERS for name in ("lstm_operator", "lstm_split", "lstm_four", "lstm_gemm", "lstm_scan")}
 BLOCK, BLOCKS = 2, 15  # synchronizations of a block; blocks
 ALONE = ["blockdrop", "trips_if", "experts"]  # have work of one unit
 SEES = "%-16s %-5s %s"
@@ -113,6 +115,21 @@ def check_loops(braid, folder, name, loops_of=LOOPS):
             yield kind, "%d bytes of weights on chip" % kept, kept < RESIDENT[name] or out
 
 
+def longest_row(nodes):
+    """Most statements at the same time, in a loop."""
+    most = n = 0
+    for node in nodes:
+        n = n + 1 if node.get("beside") else 1
+        most = max(most, n, longest_row(node.get("children", [])))
+    return most
+
+
+def check_side(braid, folder, least):
+    tree = json.loads(explain(braid, folder, GPU, ["--json"]))["tree"]
+    n = max((longest_row(node["children"]) for node in tree if node["kind"] == "loop"), default=0)
+    yield "gpu", "%d side by side" % n, n < least
+
+
 def check_cluster(braid, folder, most):
     facts = json.loads(explain(braid, folder, [*GPU, "--schedule", "cluster=on,grid=on"], ["--json"]))
     loops = [(l["barriers"] + l["flags"], l["cluster_barriers"]) for l in facts["loops"]]
@@ -153,6 +170,7 @@ def main():
             sys.exit("there is no %s" % folder)
         checks = list(check_loops(args.braid, folder, name)) if name in LOOPS else []
         checks += check_cluster(args.braid, folder, CLUSTERS[name]) if name in CLUSTERS else []
+        checks += check_side(args.braid, folder, SIDE[name]) if name in SIDE else []
         checks += check_blocks(args.braid, folder) if name == "blockdrop" else []
         constructs += inside_alone(explain(args.braid, folder, GPU))[0]
         for kind, sees, bad in [*checks, *check_alone(args.braid, folder)]:

@@ -58,14 +58,15 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %lld;", (long long)q->length);
     else
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
-    if (i || !begins_by_chunks(k)) fn_line(f, "bk_block();"); /* the memory may still be in use */
+    if (i || !begins_by_chunks(k))
+        fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
         fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
     }
     fn_line(f, "bk_copied();");
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     if (q->buffers > 1) {
         fn_open(f, "if (step + %d < steps) {", q->chunk);
         copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
@@ -92,7 +93,6 @@ static void part(Group *g, const DotsKernel *k, int i) {
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
-#define HARD (EF_LOAD | EF_GUARD | EF_REDUCE)
 #define AHEAD_MOST 16 /* registers that a thread keeps for what its position loads */
 
 /* What the members load at a position, whatever the sums are. */
@@ -104,7 +104,29 @@ typedef struct Ahead {
     bool early; /* a thread has one position at most: it loads before the sums are computed */
 } Ahead;
 
-/* Adds what e loads where `when` is true (NULL: always), unless loads or sums decide that. */
+/* Whether e waits for no sum and no member, and records no fault. */
+static bool known_ahead(const Kernel *k, const Expr *e) {
+    if (e->flags & (EF_GUARD | EF_REDUCE)) return false;
+    if (!(e->flags & EF_LOAD)) return true;
+    for (int i = 0; i < k->n && e->op == E_LOAD; i++)
+        if (k->t[i] == e->t) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!known_ahead(k, e->a[i])) return false;
+    return true;
+}
+
+static void add_load(Ahead *a, Expr *e, Expr *when) {
+    for (int i = 0; i < a->n; i++) {
+        if (a->load[i] != e) continue;
+        a->when[i] = when && a->when[i] ? e_or(a->g->f.c, a->when[i], when) : NULL;
+        return;
+    }
+    if (a->n == AHEAD_MOST) return;
+    a->load[a->n] = e;
+    a->when[a->n++] = when;
+}
+
+/* Adds what e loads where `when` is true (NULL: always), unless sums decide that. */
 static void collect(Ahead *a, Expr *e, Expr *when) {
     const Kernel *k = a->g->k;
     Cx *c = a->g->f.c;
@@ -112,19 +134,9 @@ static void collect(Ahead *a, Expr *e, Expr *when) {
     if (!(e->flags & EF_LOAD) || e->op == E_REDUCE ||
         !map_add(a->seen, (uint64_t)e->id << 32 | key))
         return;
-    bool plain = e->op == E_LOAD;
-    for (int i = 0; i < k->n && plain; i++) plain = k->t[i] != e->t;
-    for (int i = 0; i < e->n && plain; i++) plain = !(e->a[i]->flags & HARD);
-    for (int i = 0; i < a->n && plain; i++)
-        if (a->load[i] == e) return;
-    if (plain && a->n < AHEAD_MOST) {
-        a->when[a->n] = fn_always_there(e) ? NULL : when;
-        a->load[a->n++] = e;
-    }
-    if (plain) return;
-    const int n = e_always(e);
-    for (int i = 0; i < n; i++) collect(a, e->a[i], when);
-    if (e->op != E_SELECT || e->a[0]->flags & HARD) return;
+    for (int i = 0; i < e_always(e); i++) collect(a, e->a[i], when); /* of a load: its position's */
+    if (e->op == E_LOAD && known_ahead(k, e)) add_load(a, e, fn_always_there(e) ? NULL : when);
+    if (e->op != E_SELECT || !known_ahead(k, e->a[0])) return;
     Expr *const is = e->a[0];
     collect(a, e->a[1], when ? e_and(c, when, is) : is);
     collect(a, e->a[2], when ? e_and(c, when, e_not(c, is)) : e_not(c, is));
@@ -151,17 +163,18 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
     inner[k->nrow] = k->v;
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
     for (int i = 0; i < g->k->n; i++) collect(&a, g->k->value[i], NULL);
-    a.early = a.n && (int64_t)k->bm * k->bv <= g->em->p->schedule->device->threads;
+    a.early = a.n && (int64_t)k->bm * k->bv <= g->k->nthread;
     if (!a.early) return a;
     for (int i = 0; i < a.n; i++) fn_line(f, "%s x%d = 0;", c_type(a.load[i]->dtype), i);
-    const Scope out = fn_open(f, "if (bk_thread() < rows * lanes) {");
-    fn_line(f, "const int at = bk_thread();");
+    const Scope out = fn_open(f, "if (%s < rows * lanes) {", g->crew.self);
+    fn_line(f, "const int at = %s;", g->crew.self);
     bind_position(g, k);
     for (int i = 0; i < a.n; i++) {
         const Scope there = fn_here(f);
         if (a.when[i]) fn_open(f, "if (%s) {", fn_expr(f, a.when[i]));
         fn_line(f, "x%d = %s;", i, fn_expr(f, a.load[i]));
         fn_close(f, there);
+        fn_bind(f, a.load[i], arena_printf(f->a, "x%d", i));
     }
     fn_close(f, out);
     return a;
@@ -170,7 +183,7 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
 static void epilogue(Group *g, const DotsKernel *k, const Ahead *a) {
     Fn *f = &g->f;
     const Scope out =
-        fn_open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads()) {");
+        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
     bind_position(g, k);
     for (int i = 0; i < a->n; i++)
         if (a->early)
@@ -216,7 +229,7 @@ static void weights(Group *g, const DotsKernel *k, int part) {
 /* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
+    fn_line(f, "float *const block = (float *)(bk_shared() + %s);", g->crew.room);
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -245,27 +258,38 @@ static void copy_whole(Group *g, const DotsKernel *k) {
     fn_close(f, out);
 }
 
+/* Whether copies pass through registers: then threads wait for them, and what else they load has to
+ * be on its way before. */
+static bool loads_first(const DotsKernel *k) {
+    for (int i = 0; i < k->npart; i++)
+        if (k->part[i].whole && !k->part[i].async[0]) return true;
+    return false;
+}
+
 void group_dots(Group *g) {
     const DotsKernel *k = g->k->dots;
     Fn *f = &g->f;
     g->reduce = tile_text;
     g->meets = !g->body.n;
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
     group_range(g);
     const Scope out = fn_here(f);
     head(g, k);
     const char *end = group_to(g, k->v);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
+    const bool first = loads_first(k);
+    Ahead ahead;
+    if (first) ahead = load_ahead(g, k);
     copy_whole(g, k);
-    if (begins_by_chunks(k)) fn_line(f, "bk_block();"); /* the memory may still be in use */
-    const Ahead ahead = load_ahead(g, k);
+    if (begins_by_chunks(k)) fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
+    if (!first) ahead = load_ahead(g, k);
     if (!begins_by_chunks(k)) {
         fn_line(f, "bk_copied();");
-        fn_line(f, "bk_block();");
+        fn_line(f, "%s;", g->crew.meet);
     }
     for (int i = 0; i < k->npart; i++) part(g, k, i);
-    fn_line(f, "bk_block();");
+    fn_line(f, "%s;", g->crew.meet);
     epilogue(g, k, &ahead);
     fn_close(f, out);
 }

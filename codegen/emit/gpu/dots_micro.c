@@ -1,7 +1,6 @@
 /* dots_micro.c: how a block of threads copies and multiplies the operands of sums of products. */
 #include "codegen/emit/gpu/dots.h"
 
-static int threads_of(const Group *g) { return g->em->p->schedule->device->threads; }
 static int pitch_of(const DotsPart *q) { return (int)dots_pitch(q, q->chunk); }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -70,9 +69,8 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
         aligned = arena_printf(f->a, ", ((uintptr_t)%s & %d) == 0", q->even[vec] ? tensor : "x",
                                half ? 7 : 15);
     }
-    const Scope out =
-        fn_open(f, "BK_UNROLL_BY(4) for (int at = bk_thread(); at < %d; at += bk_threads()) {",
-                lines * steps);
+    const Scope out = fn_open(f, "BK_UNROLL_BY(4) for (int at = %s; at < %d; at += %s) {",
+                              g->crew.self, lines * steps, g->crew.size);
     line_and_step(f, across, lines, steps, width);
     fn_line(f, "const %s *x = %s;", type, tensor);
     fn_line(f, "const bool there = %s;", inside(f, q, vec, at));
@@ -86,8 +84,9 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
 }
 
 /* Declares the place of a thread's copy number u in flight. */
-static void copy_place(Fn *f, bool across, int lines, int steps, int width) {
-    fn_line(f, "const int at = base + u * bk_threads();");
+static void copy_place(Group *g, bool across, int lines, int steps, int width) {
+    Fn *f = &g->f;
+    fn_line(f, "const int at = base + u * %s;", g->crew.size);
     line_and_step(f, across, lines, steps, width);
 }
 
@@ -102,15 +101,15 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     const Product *p = &k->p[q->lead];
     int lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1;
     int steps = q->chunk / width, all = lines * steps, at_once = q->flight[vec];
-    bool across = width == 1 && q->across[vec], even = all % (threads_of(g) * at_once) == 0;
+    bool across = width == 1 && q->across[vec], even = all % (g->k->nthread * at_once) == 0;
     bool half = part_size(q) < WORD;
     const char *type = width == 4 ? half ? "uint2" : "float4" : half ? "uint16_t" : "float";
     Expr *load = vec ? p->vec : p->sca;
-    const Scope out = fn_open(
-        f, "for (int base = bk_thread(); base < %d; base += %d * bk_threads()) {", all, at_once);
+    const Scope out = fn_open(f, "for (int base = %s; base < %d; base += %d * %s) {", g->crew.self,
+                              all, at_once, g->crew.size);
     fn_line(f, "%s x[%d];", type, at_once);
     fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
-    copy_place(f, across, lines, steps, width);
+    copy_place(g, across, lines, steps, width);
     fn_line(f, "x[u] = %s;",
             half         ? width == 4 ? "make_uint2(0, 0)" : "0"
             : width == 4 ? "make_float4(0.0f, 0.0f, 0.0f, 0.0f)"
@@ -128,7 +127,7 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     fn_end(f);
     fn_end(f);
     fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
-    copy_place(f, across, lines, steps, width);
+    copy_place(g, across, lines, steps, width);
     if (q->matrix == DT_F32) fn_line(f, "bk_tf32(&x[u]);");
     fn_line(f, "%s*(%s *)((%s *)(%s + line * %d) + o) = x[u];",
             even ? "" : arena_printf(f->a, "if (at < %d) ", all), type, half ? "uint16_t" : "float",
@@ -138,14 +137,14 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 /* Declares this worker's share in its team, and the team's tile. */
-static void place_text(Sb *b, const DotsPart *q) {
+static void place_text(Sb *b, const Group *g, const DotsPart *q) {
     if (q->direct) { /* neighbouring threads: neighbouring rows */
-        sb_printf(b, "    const int tm = bk_thread() %% %d, tc = bk_thread() / %d;\n", q->nm,
-                  q->nm);
+        sb_printf(b, "    const int tm = %s %% %d, tc = %s / %d;\n", g->crew.self, q->nm,
+                  g->crew.self, q->nm);
         sb_printf(b, "    const bool idle = tc >= %d;\n", q->nc);
         return;
     }
-    const char *self = q->matrix ? "(int)bk_warp()" : "bk_thread()";
+    const char *self = q->matrix ? arena_printf(g->em->a, "(int)%s", g->crew.warp) : g->crew.self;
     sb_printf(b,
               "    const int share = %s %% %d, tile = %s / %d, tc = tile %% %d, tm = tile / %d;\n",
               self, q->team, self, q->team, q->nc, q->nc);
@@ -223,7 +222,7 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
     Emit *em = g->em;
     const DotsPart *q = &k->part[part];
     Sb body = {.a = em->a}, *b = &body;
-    place_text(b, q);
+    place_text(b, g, q);
     sb_puts(b, "    if (idle) return;\n");
     (q->matrix ? warp_step : thread_step)(b, q, q->packed ? q->column : pitch_of(q));
     const char *name = emit_function(em, "dot", em->target->kernel,
@@ -274,8 +273,8 @@ void dots_direct(Group *g, const DotsKernel *k, int part) {
     Expr *zero[MAX_RANK * 2];
     for (int d = 0; d < q->nraxis; d++) zero[d] = e_int(f->c, 0);
     Expr *first = e_subst(f->c, p->sca_flat, q->nraxis, q->raxis, zero, NULL, NULL);
-    fn_line(f, "const int tm = bk_thread() %% %d, tc = bk_thread() / %d, columns = lanes * %d;",
-            q->nm, q->nm, q->n);
+    fn_line(f, "const int tm = %s %% %d, tc = %s / %d, columns = lanes * %d;", g->crew.self, q->nm,
+            g->crew.self, q->nm, q->n);
     fn_line(f, "const float *xp[%d], *wp[%d];", q->tm, q->tc);
     const Scope rows = fn_open(f, "BK_UNROLL for (int i = 0; i < %d; i++) {", q->tm);
     fn_line(f, "const int line = tm + i * %d < rows ? tm + i * %d : rows - 1;", q->nm, q->nm);
@@ -341,7 +340,8 @@ static void thread_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *
 /* The warps of a team add to the tile one after the other. */
 static void warp_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q) {
     sb_printf(b, "    for (int turn = 0; turn < %d; turn++) {\n", q->team);
-    sb_puts(b, "        if (turn) bk_block();\n        if (idle || share != turn) continue;\n");
+    sb_printf(b, "        if (turn) %s;\n        if (idle || share != turn) continue;\n",
+              g->crew.meet);
     sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) {\n", 4 * q->tm * q->tc);
     sb_printf(b, "            const int row = (tm + i / %d * %d) * %d + bk_matrix_row(i %% 4);\n",
               4 * q->tc, q->nm, q->high);
@@ -360,7 +360,7 @@ void dots_finish(Group *g, const DotsKernel *k, int part) {
     Emit *em = g->em;
     const DotsPart *q = &k->part[part];
     Sb body = {.a = em->a}, *b = &body;
-    place_text(b, q);
+    place_text(b, g, q);
     (q->matrix ? warp_finish : thread_finish)(b, g, k, q);
     const char *name = emit_function(em, "put", em->target->kernel,
                                      "float *acc, float *g, int rows, int columns", b->p);

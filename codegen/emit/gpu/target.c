@@ -110,6 +110,7 @@ static void put_program(Emit *em, Texts *to) {
     if (em->consts.n) sb_puts(text, em->consts.p);
     put_probes(em, text, probes);
     put_define(text, "BK_SCRATCH", em->p->onchip->scratch);
+    if (em->p->onchip->room) put_define(text, "BK_ROOM", em->p->onchip->room);
     if (em->bodies.n) sb_puts(text, em->bodies.p);
     put_kernel(em, text, "braid_main");
     put_launch(em, text);

@@ -3,7 +3,6 @@
 #include "codegen/emit/emit.h"
 #include "scheduler/kernel/threads.h"
 
-static const Team warp = {"bk_lane()", "BK_WARP", "bk_team", "bk_warp()", "bk_warps()"};
 static const Team block = {"bk_thread()", "BK_THREADS", "bk_all", "0", "1"};
 
 /* Computes into variables the sums in e that do not depend on axis x; all of them if x is NULL. */
@@ -18,15 +17,9 @@ static void share_sums(Fn *f, Expr *e, const Axis *x) {
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */
-/* Opens the loop over positions along the first n axes, from `first` on by `step`, and binds the
- * axes. */
-static void open_positions(Group *g, int n, const char *first, const char *step) {
+void group_place(Group *g, int n, const char *type, const char *at) {
     Fn *f = &g->f;
-    const char *count = group_count(g, n, g->k->axis);
-    const char *type = count_is_small(n, g->k->axis) ? "uint32_t" : "int64_t";
-    fn_line(f, "const %s count = (%s)(%s);", type, type, count);
-    fn_open(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
-    const char *rest = "at";
+    const char *rest = at;
     for (int d = n - 1; d >= 0; d--) {
         Axis *x = g->k->axis[d];
         const char *name = arena_printf(f->a, "i%d", d), *from = x == g->k->split ? "from + " : "";
@@ -43,6 +36,17 @@ static void open_positions(Group *g, int n, const char *first, const char *step)
     }
 }
 
+/* Opens the loop over positions along the first n axes, from `first` on by `step`, and binds the
+ * axes. */
+static void open_positions(Group *g, int n, const char *first, const char *step) {
+    Fn *f = &g->f;
+    const char *count = group_count(g, n, g->k->axis);
+    const char *type = count_is_small(n, g->k->axis) ? "uint32_t" : "int64_t";
+    fn_line(f, "const %s count = (%s)(%s);", type, type, count);
+    fn_open(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
+    group_place(g, n, type, "at");
+}
+
 void group_threads(Group *g) {
     const ThreadsKernel *k = g->k->threads;
     Fn *f = &g->f;
@@ -52,12 +56,13 @@ void group_threads(Group *g) {
     for (int i = 0; i < g->k->n && n; i++)
         fn_hoist(f, g->k->value[i], n, g->k->axis); /* not without axes: members read members */
     if (k->team == TEAM_THREAD) {
-        open_positions(g, n, "bk_thread()", "bk_threads()");
+        open_positions(g, n, g->crew.self, g->crew.size);
         group_members(g);
         fn_close(f, out);
         return;
     }
     Axis *inner = k->row;
+    const Team warp = {"bk_lane()", "BK_WARP", "bk_team", g->crew.warp, g->crew.warps};
     const Team *team = k->team == TEAM_BLOCK ? &block : &warp;
     open_positions(g, n - (inner != NULL), team->at, team->all);
     f->team = team;
