@@ -191,12 +191,10 @@ typedef struct Group {
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
+    VEC(Expr *) arg_e;    /* conditions that the caller computes */
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
     const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
-    VEC(Expr *) arg_e; /* conditions that the caller computes */
-    bool turns;        /* the function takes `turn`: how often this call ran before */
-    bool meets;        /* the function begins with a block barrier */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
     /* The same of a load. */
