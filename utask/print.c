@@ -359,6 +359,7 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
     }
     if (s->loop.cond0) say(p, " if %e", s->loop.cond0);
     if (s->loop.parts > 1) say(p, " in %d parts", s->loop.parts);
+    if (s->loop.within) say(p, " within a thread");
     say(p, "\n");
     forget_shared(p);
     indent += 2;

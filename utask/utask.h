@@ -292,6 +292,8 @@ struct Stmt {
             bool copies;
             bool barrier;       /* all units synchronize at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
+            /* the time is inside of one function (scheduler/plan/within.h); or NULL */
+            const struct Within *within;
             int parts;          /* more than 1: so many times, on a part of a unit's rows each */
             Conflict why;       /* of that barrier */
         } loop;

@@ -106,6 +106,10 @@ typedef struct Bound {
     Expr *e;
     const char *text;
 } Bound;
+typedef struct Late {
+    const Tensor *t;
+    int depth; /* fn_depth */
+} Late;
 typedef struct Fn {
     Emit *em;
     Cx *c;
@@ -123,7 +127,7 @@ typedef struct Fn {
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
-    VEC(const Tensor *) late; /* they come from elementary functions, like expressions */
+    VEC(Late) late;                             /* members that come from elementary functions */
     void *user;
 } Fn;
 
@@ -166,9 +170,10 @@ void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 /* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
  * NULL: e is none. */
 const char *fn_clipped(Fn *f, const Expr *e);
-/* Whether e waits for an elementary function. */
-bool fn_late(Fn *f, const Expr *e);
+/* How many elementary functions e waits for, one behind the other. */
+int fn_depth(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
+const char *fn_loaded(Fn *f, DType t, const char *bits); /* the value that they stand for */
 
 /* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */
 /* A tensor that a function takes: the pointer to one of its elements. */
@@ -186,9 +191,10 @@ typedef struct Group {
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
-    VEC(Expr *) arg_e; /* conditions that the caller computes */
-    bool turns;        /* the function takes `turn`: how often this call ran before */
-    bool meets;        /* the function begins with a block barrier */
+    VEC(Expr *) arg_e;    /* conditions that the caller computes */
+    bool turns;           /* the function takes `turn`: how often this call ran before */
+    bool meets;           /* the function begins with a block barrier */
+    const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);
     /* The same of a load. */
@@ -198,6 +204,12 @@ typedef struct Group {
 /* Emits the function of an S_OP group, unless an equal one exists, and its call in `kernel`;
  * *decl gets the variables that the call needs. `block`: a block barrier precedes the call. */
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
+/* The same in parts, for what is more than one group: begins the function, of a kernel; ends it and
+ * prints its call, with more parameters (", int64_t x") and arguments. */
+void group_begin(Group *g, Emit *em, const Kernel *k);
+void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args);
+/* Binds the first n axes at the unit's position number `at`, of this type (gpu/threads.c). */
+void group_place(Group *g, int n, const char *type, const char *at);
 /* Stores every member, or `value` as member i, at the current position of the axes. */
 void group_members(Group *g);
 void group_store_member(Group *g, int i, Expr *value);

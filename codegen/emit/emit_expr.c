@@ -204,16 +204,21 @@ static const char *pattern(const Fn *f, const Expr *e) {
 
 static bool is_function(const Expr *e) { return expr_row[e->op].work == WORK_FUNCTION; }
 
-static bool find_function(Fn *f, Map *seen, const Expr *e) {
-    if (is_function(e)) return true;
+static int depth_of(Fn *f, Map *seen, const Expr *e) {
+    const uint64_t key = (uint64_t)e->id + 1;
+    intptr_t most = (intptr_t)map_geti(seen, key);
+    if (most) return (int)most - 1;
     for (int i = 0; i < f->late.n && e->op == E_LOAD; i++)
-        if (f->late.p[i] == e->t) return true;
-    if (!map_add(seen, (uint64_t)e->id + 1)) return false;
-    for (int i = 0; i < e->n; i++)
-        if (find_function(f, seen, e->a[i])) return true;
-    return false;
+        if (f->late.p[i].t == e->t) return f->late.p[i].depth;
+    for (int i = 0; i < e->n; i++) {
+        const int n = depth_of(f, seen, e->a[i]);
+        if (n > most) most = n;
+    }
+    most += is_function(e);
+    map_seti(seen, key, (void *)(most + 1));
+    return (int)most;
 }
-bool fn_late(Fn *f, const Expr *e) { return find_function(f, map_new(f->a), e); }
+int fn_depth(Fn *f, const Expr *e) { return depth_of(f, map_new(f->a), e); }
 
 static const char *scalar(Fn *f, Expr *e) {
     const ExprRow *o = &expr_row[e->op];
@@ -221,9 +226,10 @@ static const char *scalar(Fn *f, Expr *e) {
     Class k = class_of(t);
     const char *x = fn_expr(f, e->a[0]), *y = e->n > 1 ? fn_expr(f, e->a[1]) : NULL;
     if (o->flags & OP_TWICE && strlen(x) > 24) x = fn_temp(f, e->a[0]);
-    if (k < C_INT && f->em && emit_is_gpu(f->em) && is_function(e) &&
-        (fn_late(f, e->a[0]) || (y && fn_late(f, e->a[1]))))
-        x = arena_printf(f->a, "bk_then(%s)", x);
+    if (k < C_INT && f->em && emit_is_gpu(f->em) && is_function(e)) {
+        const int depth = fn_depth(f, e) - 1;
+        if (depth) x = arena_printf(f->a, "bk_then(%s, %d)", x, depth);
+    }
     Sb s = {.a = f->a};
     for (const char *p = pattern(f, e); *p;) {
         int n = (int)strspn(p, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
@@ -332,7 +338,7 @@ const char *fn_store(Fn *f, DType t, const char *value) {
     return value;
 }
 
-static const char *loaded(Fn *f, DType t, const char *elem) {
+const char *fn_loaded(Fn *f, DType t, const char *elem) {
     if (t == DT_F16) return arena_printf(f->a, "bk_h2f(%s)", elem);
     if (t == DT_BF16) return arena_printf(f->a, "bk_b2f(%s)", elem);
     if (t == DT_BOOL) return arena_printf(f->a, "(%s != 0)", elem);
@@ -341,8 +347,8 @@ static const char *loaded(Fn *f, DType t, const char *elem) {
 
 static const char *bitcast(Fn *f, DType t, DType s, const char *x) {
     const char *from = fn_store(f, s, x);
-    if (!strcmp(c_store(t), c_store(s))) return loaded(f, t, from);
-    return loaded(f, t, arena_printf(f->a, "BK_BITS(%s, %s, %s)", c_store(t), c_store(s), from));
+    if (!strcmp(c_store(t), c_store(s))) return fn_loaded(f, t, from);
+    return fn_loaded(f, t, arena_printf(f->a, "BK_BITS(%s, %s, %s)", c_store(t), c_store(s), from));
 }
 
 const char *fn_fault(Fn *f, int site, const Expr *cond) {
@@ -662,7 +668,7 @@ const char *fn_around(Fn *f, Tensor *t, Expr **flat) {
 static const char *element(Fn *f, Expr *e) {
     Expr *at = flat_of(f->c, e);
     const char *p = fn_around(f, e->t, &at);
-    return loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_expr(f, at)));
+    return fn_loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_expr(f, at)));
 }
 
 const char *fn_expr(Fn *f, Expr *e) {

@@ -71,7 +71,9 @@ static void declare_member(Group *g, int i, Expr *value) {
         value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    if (emit_is_gpu(g->em) && fn_late(f, value)) vec_push(f->a, &f->late, g->k->t[i]);
+    if (!emit_is_gpu(g->em)) return;
+    const Late late = {g->k->t[i], fn_depth(f, value)};
+    if (late.depth) vec_push(f->a, &f->late, late);
 }
 
 static void store_member(Group *g, int i, Expr *position) {
@@ -214,23 +216,84 @@ static void take_conditions(Group *g, Map *seen, Expr *e) {
     for (int i = 0; i < e->n; i++) take_conditions(g, seen, e->a[i]);
 }
 
+void group_begin(Group *g, Emit *em, const Kernel *k) {
+    g->em = em;
+    g->k = k;
+    g->body.a = em->a;
+    if (emit_is_gpu(em)) g->crew = crew_of(em, k);
+    g->f = (Fn){.em = em,
+                .c = em->c,
+                .a = em->a,
+                .out = &g->body,
+                .indent = 1,
+                .uses = map_new(em->a),
+                .tensor = group_tensor,
+                .around = em->target->apart ? group_around : NULL,
+                .symbol = group_symbol,
+                .load = group_load,
+                .user = g};
+}
+
+void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args) {
+    Emit *em = g->em;
+    const Kernel *k = g->k;
+    const Stmt *s = k->s;
+    /* Parameters are in order of first use, so that equal groups give equal texts. */
+    Sb params = {.a = em->a}, args = {.a = em->a};
+    sb_puts(&params, "bk_ctx *k, int unit, int nunit");
+    sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
+    for (int i = 0; i < k->n; i++) {
+        if (g->unstored && g->unstored[i]) continue;
+        sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(k->t[i]->dtype), i);
+        sb_printf(&args, ", %s", kernel->tensor(kernel, k->t[i]));
+    }
+    for (int i = 0; i < g->arg_t.n; i++) {
+        const GroupArg *x = &g->arg_t.p[i];
+        sb_printf(&params, ", const %s *BK_RESTRICT p%d", c_store(x->t->dtype), i);
+        sb_printf(&args, ", %s", kernel->tensor(kernel, x->t));
+        if (x->first) sb_printf(&args, " + %lld", (long long)x->first);
+    }
+    for (int i = 0; i < g->arg_s.n; i++) {
+        sb_printf(&params, ", %s s%d", c_type(g->arg_s.p[i]->dtype), i);
+        sb_printf(&args, ", %s", kernel->symbol(kernel, g->arg_s.p[i]));
+    }
+    for (int i = 0; i < g->arg_e.n; i++) {
+        sb_printf(&params, ", bool c%d", i);
+        sb_printf(&args, ", %s", fn_uniform(kernel, g->arg_e.p[i]));
+    }
+    sb_puts(&params, more);
+    sb_puts(&args, more_args);
+    if (g->turns) {
+        int turn = em->nturn++;
+        sb_printf(decl, "    unsigned turn%d = 0;\n", turn);
+        sb_puts(&params, ", unsigned turn");
+        sb_printf(&args, ", turn%d++", turn);
+    }
+    Sb whole = {.a = em->a};
+    if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
+        for (int i = 0; i < k->n; i++)
+            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
+        for (int i = 0; i < g->arg_t.n; i++)
+            if (!is_resident(em, g->arg_t.p[i].t)) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+    }
+    if (g->body.n) sb_puts(&whole, g->body.p);
+    const char *stem = k->t[0]->name ? k->t[0]->name : "value";
+    const char *body = whole.n ? whole.p : "";
+    /* Not inlined into recursive functions: their C stack stays small. */
+    const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
+    const char *name = k->apart && em->target->apart
+                           ? emit_shared(em, true, stem, em->target->apart, params.p, body)
+                           : emit_function(em, stem, qualifier, params.p, body);
+    vec_push(em->a, &em->estimates, ((Estimate){name, estimate_ns(em->p, s)}));
+    fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
+}
+
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
     const Kernel *k = s->op.kernel;
     Tensor *lead = k->t[0];
-    Group g = {.em = em, .k = k, .body = {.a = em->a}};
-    if (emit_is_gpu(em)) g.crew = crew_of(em, k);
-    g.f = (Fn){.em = em,
-               .c = c,
-               .a = em->a,
-               .out = &g.body,
-               .indent = 1,
-               .uses = map_new(em->a),
-               .tensor = group_tensor,
-               .around = em->target->apart ? group_around : NULL,
-               .symbol = group_symbol,
-               .load = group_load,
-               .user = &g};
+    Group g = {0};
+    group_begin(&g, em, k);
     Map *seen = map_new(em->a);
     for (int i = 0; i < k->n && emit_is_gpu(em) && !em->p->nfunc; i++)
         take_conditions(&g, seen, k->value[i]);
@@ -241,53 +304,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     }
     ASSERT(em->target->group[k->kind]);
     em->target->group[k->kind](&g);
-    /* Parameters are in order of first use, so that equal groups give equal texts. */
-    Sb params = {.a = em->a}, args = {.a = em->a};
-    sb_puts(&params, "bk_ctx *k, int unit, int nunit");
-    sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
-    for (int i = 0; i < k->n; i++) {
-        sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(k->t[i]->dtype), i);
-        sb_printf(&args, ", %s", kernel->tensor(kernel, k->t[i]));
-    }
-    for (int i = 0; i < g.arg_t.n; i++) {
-        const GroupArg *x = &g.arg_t.p[i];
-        sb_printf(&params, ", const %s *BK_RESTRICT p%d", c_store(x->t->dtype), i);
-        sb_printf(&args, ", %s", kernel->tensor(kernel, x->t));
-        if (x->first) sb_printf(&args, " + %lld", (long long)x->first);
-    }
-    for (int i = 0; i < g.arg_s.n; i++) {
-        sb_printf(&params, ", %s s%d", c_type(g.arg_s.p[i]->dtype), i);
-        sb_printf(&args, ", %s", kernel->symbol(kernel, g.arg_s.p[i]));
-    }
-    for (int i = 0; i < g.arg_e.n; i++) {
-        sb_printf(&params, ", bool c%d", i);
-        sb_printf(&args, ", %s", fn_uniform(kernel, g.arg_e.p[i]));
-    }
-    if (s->op.strip) {
-        sb_puts(&params, ", int64_t first, int64_t end");
-        sb_printf(&args, ", %s, %s", em->strip_from, em->strip_to);
-    }
-    if (g.turns) {
-        int turn = em->nturn++;
-        sb_printf(decl, "    unsigned turn%d = 0;\n", turn);
-        sb_puts(&params, ", unsigned turn");
-        sb_printf(&args, ", turn%d++", turn);
-    }
-    Sb whole = {.a = em->a};
-    if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
-        for (int i = 0; i < k->n; i++) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
-        for (int i = 0; i < g.arg_t.n; i++)
-            if (!is_resident(em, g.arg_t.p[i].t)) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
-    }
-    if (g.body.n) sb_puts(&whole, g.body.p);
-    const char *stem = lead->name ? lead->name : "value";
-    const char *body = whole.n ? whole.p : "";
-    /* Not inlined into recursive functions: their C stack stays small. */
-    const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
-    const char *name = k->apart && em->target->apart
-                           ? emit_shared(em, true, stem, em->target->apart, params.p, body)
-                           : emit_function(em, stem, qualifier, params.p, body);
-    vec_push(em->a, &em->estimates, ((Estimate){name, estimate_ns(em->p, s)}));
     if (block && !g.meets) fn_line(kernel, "bk_block();");
-    fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
+    group_end(&g, kernel, decl, s->op.strip ? ", int64_t first, int64_t end" : "",
+              s->op.strip ? arena_printf(em->a, ", %s, %s", em->strip_from, em->strip_to) : "");
 }

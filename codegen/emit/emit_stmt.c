@@ -237,6 +237,12 @@ static void emit_loop(Tree *x, Stmt *s) {
     if (s->loop.copies) tree_barrier(x, &s->loop.copies);
     for (int i = 0; i < s->loop.scan.n; i++)
         if (!s->loop.scan.p[i].more) scan_begin(x, s, s->loop.scan.p[i].out);
+    if (s->loop.within) {
+        x->loop = &l;
+        emit_within(x, s, id);
+        x->loop = l.up;
+        return;
+    }
     const Scope out = s->loop.parts > 1 ? parts_open(x, s, id) : fn_here(f);
     probe_loop_begin(x, s);
     loop_open(x, s, id, l.counter);

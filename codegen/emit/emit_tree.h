@@ -45,6 +45,10 @@ void tree_print_vars(const Tree *x, Sb *s);
 /* A variable for a value that is computed here and used until the scope ends. */
 void tree_local(Tree *x, const char *type, const char *name, const char *value);
 
+/* A loop with the time inside of one function, whose carried values and scan outputs have their
+ * storage (gpu/within.c). */
+void emit_within(Tree *x, Stmt *s, int id);
+
 /* A call. If it starts a recursion, also the functions of it (emit_call.c). */
 void emit_call(Tree *x, Stmt *s);
 /* Statement *at, a call, and the calls beside it, each run by one unit (stmt_split). */

@@ -192,7 +192,8 @@ void arrive(Thread *t) {
         c.waits += rest > 0 && (c.slowest == k_device || c.slowest == k_remote);
         c.now = until;
     }
-    c.ready = c.done = c.chain = c.base = c.begun = 0;
+    c.ready = c.done = c.chain = 0;
+    for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = 0;
     c.slowest = k_near;
     for (Recent &r : c.recent) r.flying = 0;
 }
@@ -204,14 +205,18 @@ void compute(Thread *t, double ns) {
     c.chain += ns;
 }
 
-// An elementary function of what is loaded and was computed when the thread last waited for that.
+// An elementary function of what is loaded and of functions that are less deep.
 void compute_function(Thread *t, const Math &math) {
     Count &c = t->count;
-    const double from = std::max(std::max(c.base, c.ready), c.now), before = std::max(c.done, from);
-    c.begun = std::max(c.begun, from) + math.instructions * latency().cycle;
-    c.done = std::max(std::max(before, from + math.depth * latency().fma), c.begun);
+    const double there = std::max(c.ready, c.now), before = std::max(c.done, there),
+                 from = c.depth ? std::max(there, c.until[c.depth - 1]) : there;
+    c.begun[c.depth] += math.instructions * latency().cycle;
+    const double end = from + std::max(math.depth * latency().fma, c.begun[c.depth]);
+    for (unsigned i = c.depth; i < kDepth; i++) c.until[i] = std::max(c.until[i], end);
+    c.done = std::max(before, end);
     c.chain += c.done - before;
     c.instructions += static_cast<uint32_t>(math.instructions);
+    c.depth = 0;
 }
 
 bool in_function(const Thread *t) {
@@ -405,7 +410,9 @@ void count_copy(Thread *t, uintptr_t from) {
     loads[on_chip ? k_near : k_device]++;
     t->count.copied = std::max(t->count.copied, t->count.now + (on_chip ? l.remote : l.device));
 }
-void count_then(Thread *t) { t->count.base = t->count.done; }
+void count_then(Thread *t, int depth) {
+    t->count.depth = std::min(static_cast<unsigned>(depth), kDepth - 1);
+}
 
 void count_copied(Thread *t) {
     spend(t, k_device, t->count.copied - t->count.now);

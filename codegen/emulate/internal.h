@@ -73,12 +73,13 @@ struct Pointer { // that was loaded, and when it is there
     uintptr_t to;
     double ready;
 };
-constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8;
+constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDepth = 8;
 struct Count {
     double now, began, copied; // ns
     double ready, done,
-        chain;          // loads are there; what is computed is; of that, elementary functions
-    double base, begun; // what functions wait for is there; instructions of functions have begun
+        chain; // loads are there; what is computed is; of that, elementary functions
+    double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
+    unsigned depth;                      // of the next function
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
@@ -222,7 +223,7 @@ void count_exit(Thread *t);
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
 void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
 void count_copied(Thread *t);
-void count_then(Thread *t);
+void count_then(Thread *t, int depth);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);

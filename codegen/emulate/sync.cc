@@ -506,8 +506,8 @@ void emu_copied() {
     copies.clear();
 }
 
-void emu_then() {
-    if (device.config.count) count_then(device.current);
+void emu_then(int depth) {
+    if (device.config.count) count_then(device.current, depth);
 }
 
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }

@@ -15,6 +15,7 @@
  * group's own function and for the records of the stack. */
 #include "utask/extern.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/plan/within.h"
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/plan/beside.h"
 #include "scheduler/plan/distribute.h"
@@ -26,11 +27,10 @@
 
 typedef enum {
     ON_TENSOR,
-    ON_TAKEN,   /* arena memory that a statement takes for itself, above all that is in use */
-    ON_RECORD,  /* what an activation saves around a call, by one thread for all (stack/) */
-    ON_SCRATCH, /* what a group needs while it runs: all of it, or (not `write`) each team its part
-                 */
-    ON_KEPT     /* constants that a unit copies to its own memory at the beginning of a launch */
+    ON_TAKEN,  /* arena memory that a statement takes for itself, above all that is in use */
+    ON_RECORD, /* what an activation saves around a call, by one thread for all (stack/) */
+    /* what a group needs while it runs: all of it, or (not `write`) each team its part */
+    ON_SCRATCH
 } AccessKind;
 
 typedef struct Access {
@@ -205,7 +205,7 @@ static bool stacked_by(const Tensor *elem, const Stmt *loop) {
 /* Whether a, the later one, must wait for b. */
 static bool conflict(const Access *a, const Access *b) {
     if ((!a->write && !b->write) || a->kind != b->kind || a->kind == ON_TAKEN) return false;
-    if (a->kind == ON_RECORD || a->kind == ON_KEPT) return true;
+    if (a->kind == ON_RECORD) return true;
     if (a->kind == ON_SCRATCH) return !a->write; /* else it begins with a block barrier */
     if (a->append && a->t == b->t) return false;
     if (b->rows && a->t == b->t && !a->elem) return false;
@@ -335,18 +335,11 @@ static void take(Sync *x) {
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
-/* A group that a team computes uses its unit's own memory. Constants stay there for loops. */
-static void touch_by_team(Sync *x, const Stmt *s) {
-    const Kernel *k = s->op.kernel;
-    if (k->scratch) touch_own(x, ON_SCRATCH, false);
-    if (k->nown && k->t[0]->seq->depth > 0) touch_own(x, ON_KEPT, false);
-}
-
-/* All threads of a unit have used its own memory: groups, which begin with a block barrier, for
- * themselves, and launches at their beginning. Only teams, which do not, have to care. */
-static void all_have(Sync *x, AccessKind kind) {
+/* A group by all threads of a unit has used all of its scratch. The next one begins with a block
+ * barrier for that, but teams do not. */
+static void use_scratch(Sync *x) {
+    const Access a = {.kind = ON_SCRATCH, .write = true, .part = part_whole};
     if (!x->teams) return;
-    const Access a = {.kind = kind, .write = true, .part = part_whole};
     vec_push(x->a, &x->pending, a);
     vec_push(x->a, &x->log, a);
 }
@@ -462,6 +455,32 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         x->pending = after;
     } else
         append(x, &x->pending, &before);
+}
+
+/* Of what such a loop's body touches. */
+static void touch_within(void *user, Expr *e) {
+    OpScan *k = user;
+    for (Tensor *t = tensor_root(e->t); t; t = NULL)
+        if (t->seq != k->s->loop.body && !loop_carries(k->s, t))
+            touch(k->x, e->t, false, part_whole);
+}
+
+/* To a unit's threads a loop with the time inside is one function: each touches its own positions
+ * of what the loop makes. */
+static void walk_within(Sync *x, Seq *q, int *at, Stmt *s) {
+    OpScan k = {x, s};
+    if (s->loop.trips) touch_expr(x, s->loop.trips);
+    order(x, q, at);
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        vec_push(x->a, &x->alias, ((Alias){s->loop.carry.p[i].phi, s->loop.carry.p[i].init}));
+        touch(x, s->loop.carry.p[i].init, false, part_whole);
+    }
+    for (int i = 0; i < s->loop.body->s.n; i++)
+        stmt_loads(x->c, s->loop.body->s.p[i], touch_within, &k);
+    for (int i = 0; i < s->loop.carry.n; i++) touch(x, s->loop.carry.p[i].next, true, part_whole);
+    for (int i = 0; i < s->loop.scan.n; i++) touch(x, s->loop.scan.p[i].elem, true, part_whole);
+    order(x, q, at);
+    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
 }
 
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
@@ -656,7 +675,9 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
         x->pending = (AccessVec){0};
         x->level = s->level;
         x->unit = unit + s->unit;
-        if (s->kind == S_LOOP)
+        if (s->kind == S_LOOP && x->threads && s->loop.within)
+            walk_within(x, q, &own, s);
+        else if (s->kind == S_LOOP)
             walk_loop(x, q, &own, s);
         else
             walk_branch(x, q, &own, s);
@@ -704,7 +725,6 @@ static void end_launch(Sync *x, Seq *q, int *at) {
     }
     if (!x->threads && turns && !together) barrier_at(x, q, at, (Conflict){0});
     met(x);
-    all_have(x, ON_KEPT);
 }
 
 static void walk(Sync *x, Seq *q) {
@@ -720,11 +740,12 @@ static void walk(Sync *x, Seq *q) {
             if (op_is_empty(s) || s->level == LEVEL_HOST) break;
             const int n = s->op.band ? strip_run(q, i) : beside_run(q, i);
             for (int k = 0; k < n; k++) touch_group(x, q->s.p[i + k]);
-            for (int k = 0; k < n && x->threads && s->op.team; k++) touch_by_team(x, q->s.p[i + k]);
+            for (int k = 0; k < n && x->threads && s->op.team; k++)
+                if (q->s.p[i + k]->op.kernel->scratch) touch_own(x, ON_SCRATCH, false);
             /* A unit's strips read what it wrote, and of the next unit's first one. */
             s->op.meets = n > 1 && s->op.band && s->op.split && s->op.band->crosses && !alone(x);
             order(x, q, &i);
-            if (!s->op.team && s->op.kernel->scratch) all_have(x, ON_SCRATCH);
+            if (!s->op.team && s->op.kernel->scratch) use_scratch(x);
             i += n - 1;
             break;
         }
@@ -744,6 +765,8 @@ static void walk(Sync *x, Seq *q) {
         case S_BRANCH:
             if (stmt_apart(s, x->level))
                 walk_apart(x, q, &i);
+            else if (s->kind == S_LOOP && x->threads && s->loop.within)
+                walk_within(x, q, &i, s);
             else if (s->kind == S_LOOP)
                 walk_loop(x, q, &i, s);
             else
@@ -773,9 +796,9 @@ void pass_sync(Program *p) {
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end, (Conflict){0});
     if (!device_is_gpu(p->schedule->device)) return;
+    loops_within(p);
     Sync threads = sync_new(p, true, x.result);
     threads.teams = seq_any(p->top, by_team, NULL);
-    all_have(&threads, ON_KEPT);
     walk(&threads, p->top);
 }
 

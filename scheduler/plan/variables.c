@@ -51,6 +51,12 @@ static void declare(VariablesWalk *w, const Tensor *t) {
     w->m->claims |= takes(mem_of(t));
 }
 
+/* Of what stays in registers no variable is needed. */
+static void declare_within(VariablesWalk *w, const Stmt *s) {
+    for (int i = 0; i < s->loop.carry.n; i++) declare(w, s->loop.carry.p[i].next);
+    for (int i = 0; i < s->loop.scan.n; i++) declare(w, s->loop.scan.p[i].elem);
+}
+
 static void declare_loop(VariablesWalk *w, const Stmt *s) {
     variable(w, NULL, s->loop.iter);
     for (int i = 0; i < s->loop.syms.n; i++) variable(w, NULL, s->loop.syms.p[i].sym);
@@ -63,7 +69,10 @@ static void declare_loop(VariablesWalk *w, const Stmt *s) {
     for (int i = 0; i < s->loop.scan.n; i++)
         if (!s->loop.scan.p[i].more) declare(w, s->loop.scan.p[i].out);
     if (w->stack) variables(w, (s->loop.trips != NULL) + (s->loop.cond_next != NULL) + 1);
-    walk(w, s->loop.body);
+    if (s->loop.within)
+        declare_within(w, s);
+    else
+        walk(w, s->loop.body);
 }
 
 static void declare_branch(VariablesWalk *w, const Stmt *s) {

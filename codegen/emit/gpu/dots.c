@@ -93,7 +93,6 @@ static void part(Group *g, const DotsKernel *k, int i) {
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
-#define HARD (EF_LOAD | EF_GUARD | EF_REDUCE)
 #define AHEAD_MOST 16 /* registers that a thread keeps for what its position loads */
 
 /* What the members load at a position, whatever the sums are. */
@@ -105,7 +104,29 @@ typedef struct Ahead {
     bool early; /* a thread has one position at most: it loads before the sums are computed */
 } Ahead;
 
-/* Adds what e loads where `when` is true (NULL: always), unless loads or sums decide that. */
+/* Whether e waits for no sum and no member, and records no fault. */
+static bool known_ahead(const Kernel *k, const Expr *e) {
+    if (e->flags & (EF_GUARD | EF_REDUCE)) return false;
+    if (!(e->flags & EF_LOAD)) return true;
+    for (int i = 0; i < k->n && e->op == E_LOAD; i++)
+        if (k->t[i] == e->t) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!known_ahead(k, e->a[i])) return false;
+    return true;
+}
+
+static void add_load(Ahead *a, Expr *e, Expr *when) {
+    for (int i = 0; i < a->n; i++) {
+        if (a->load[i] != e) continue;
+        a->when[i] = when && a->when[i] ? e_or(a->g->f.c, a->when[i], when) : NULL;
+        return;
+    }
+    if (a->n == AHEAD_MOST) return;
+    a->load[a->n] = e;
+    a->when[a->n++] = when;
+}
+
+/* Adds what e loads where `when` is true (NULL: always), unless sums decide that. */
 static void collect(Ahead *a, Expr *e, Expr *when) {
     const Kernel *k = a->g->k;
     Cx *c = a->g->f.c;
@@ -113,19 +134,9 @@ static void collect(Ahead *a, Expr *e, Expr *when) {
     if (!(e->flags & EF_LOAD) || e->op == E_REDUCE ||
         !map_add(a->seen, (uint64_t)e->id << 32 | key))
         return;
-    bool plain = e->op == E_LOAD;
-    for (int i = 0; i < k->n && plain; i++) plain = k->t[i] != e->t;
-    for (int i = 0; i < e->n && plain; i++) plain = !(e->a[i]->flags & HARD);
-    for (int i = 0; i < a->n && plain; i++)
-        if (a->load[i] == e) return;
-    if (plain && a->n < AHEAD_MOST) {
-        a->when[a->n] = fn_always_there(e) ? NULL : when;
-        a->load[a->n++] = e;
-    }
-    if (plain) return;
-    const int n = e_always(e);
-    for (int i = 0; i < n; i++) collect(a, e->a[i], when);
-    if (e->op != E_SELECT || e->a[0]->flags & HARD) return;
+    for (int i = 0; i < e_always(e); i++) collect(a, e->a[i], when); /* of a load: its position's */
+    if (e->op == E_LOAD && known_ahead(k, e)) add_load(a, e, fn_always_there(e) ? NULL : when);
+    if (e->op != E_SELECT || !known_ahead(k, e->a[0])) return;
     Expr *const is = e->a[0];
     collect(a, e->a[1], when ? e_and(c, when, is) : is);
     collect(a, e->a[2], when ? e_and(c, when, e_not(c, is)) : e_not(c, is));
@@ -163,6 +174,7 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
         if (a.when[i]) fn_open(f, "if (%s) {", fn_expr(f, a.when[i]));
         fn_line(f, "x%d = %s;", i, fn_expr(f, a.load[i]));
         fn_close(f, there);
+        fn_bind(f, a.load[i], arena_printf(f->a, "x%d", i));
     }
     fn_close(f, out);
     return a;

@@ -17,15 +17,9 @@ static void share_sums(Fn *f, Expr *e, const Axis *x) {
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */
-/* Opens the loop over positions along the first n axes, from `first` on by `step`, and binds the
- * axes. */
-static void open_positions(Group *g, int n, const char *first, const char *step) {
+void group_place(Group *g, int n, const char *type, const char *at) {
     Fn *f = &g->f;
-    const char *count = group_count(g, n, g->k->axis);
-    const char *type = count_is_small(n, g->k->axis) ? "uint32_t" : "int64_t";
-    fn_line(f, "const %s count = (%s)(%s);", type, type, count);
-    fn_open(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
-    const char *rest = "at";
+    const char *rest = at;
     for (int d = n - 1; d >= 0; d--) {
         Axis *x = g->k->axis[d];
         const char *name = arena_printf(f->a, "i%d", d), *from = x == g->k->split ? "from + " : "";
@@ -40,6 +34,17 @@ static void open_positions(Group *g, int n, const char *first, const char *step)
         }
         fn_bind(f, e_axis(f->c, x), name);
     }
+}
+
+/* Opens the loop over positions along the first n axes, from `first` on by `step`, and binds the
+ * axes. */
+static void open_positions(Group *g, int n, const char *first, const char *step) {
+    Fn *f = &g->f;
+    const char *count = group_count(g, n, g->k->axis);
+    const char *type = count_is_small(n, g->k->axis) ? "uint32_t" : "int64_t";
+    fn_line(f, "const %s count = (%s)(%s);", type, type, count);
+    fn_open(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
+    group_place(g, n, type, "at");
 }
 
 void group_threads(Group *g) {
