@@ -71,9 +71,7 @@ static void declare_member(Group *g, int i, Expr *value) {
         value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    if (!emit_is_gpu(g->em)) return;
-    const Late late = {g->k->t[i], fn_depth(f, value)};
-    if (late.depth) vec_push(f->a, &f->late, late);
+    if (emit_is_gpu(g->em)) fn_computed(f, g->k->t[i], value);
 }
 
 static void store_member(Group *g, int i, Expr *position) {

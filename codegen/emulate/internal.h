@@ -49,6 +49,7 @@ struct Seen { // the value of a volatile word when a thread last read it
 struct Call {
     const void *from;
     uint32_t function; // what was called, as count.cc numbers it
+    double began;      // by the thread's count
 };
 constexpr size_t kStackMargin = 32 << 10; // bytes above the guard, for the emulator's functions
 constexpr unsigned kSeen = 16, kCalls = 192;
@@ -77,7 +78,8 @@ constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDep
 struct Count {
     double now, began, copied; // ns
     double ready, done,
-        chain; // loads are there; what is computed is; of that, elementary functions
+        chain;   // loads are there; what is computed is; of that, elementary functions
+    double base; // what all functions wait for is there
     double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
     unsigned depth;                      // of the next function
     const Segment *path;
@@ -235,6 +237,8 @@ void count_report(const char *path); // adds a line
 
 // ---- capture (graph.cc)
 bool capture_on(const void *stream);
+// Whether a capture forbids the call that is made, which ends it.
+bool capture_forbids();
 // Records the step for a graph if the stream is captured; returns false if the caller must run it.
 bool capture_step(const void *stream, std::function<int()> step);
 

@@ -34,8 +34,11 @@ typedef struct Device {
     double function_ns; /* an expensive one: exp, tanh, division */
     double scalar_ns;   /* the same where lanes cannot be used */
     double group_ns;    /* a group begins and ends */
-    int units;          /* cores of the device; 0: as many as the process may use */
-    int lanes;          /* of a vector of float32; 0: as many as the processor has */
+    /* On GPUs, what a thread waits for: a load from memory, from another block's of the cluster,
+     * from its block's; an exchange between lanes; and a clock cycle. 0: not a GPU. */
+    double load_ns, cluster_load_ns, core_load_ns, shuffle_ns, cycle_ns;
+    int units;   /* cores of the device; 0: as many as the process may use */
+    int lanes;   /* of a vector of float32; 0: as many as the processor has */
     int threads; /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
     int warp;    /* threads that step together */
     uint32_t
@@ -59,6 +62,13 @@ typedef struct DeviceNumber {
 static inline bool device_is_gpu(const Device *d) { return d->threads > 0; }
 /* Bytes of a block's memory that the dialect keeps: BK_SHARED_OWN of codegen/text/gpu/ctx.inc. */
 #define SHARED_OWN 512
+/* How many of so many units a grid of clusters gets at least: the processors of a part of the chip
+ * that are left over when it is full of clusters stay idle (an H100 of 132 has 120 to 128 in
+ * clusters of 8). */
+static inline int device_clustered(const Device *d, int units) {
+    const int cluster = d->level[LEVEL_CLUSTER].units;
+    return cluster > 1 && units > cluster ? (units - units / 16) / cluster * cluster : units;
+}
 /* Blocks of a cluster, which reach each other's memory; 0: there are no clusters. */
 static inline int device_cluster(const Device *d) {
     return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0;

@@ -6,12 +6,15 @@
 #include "scheduler/plan/memory.h"
 #include "utask/walk.h"
 
-#define LANES_MOST 32   /* positions along the lanes' axis */
-#define TERMS_MOST 32   /* of a sum that one thread makes */
-#define STEPS 8         /* iterations whose loads are on their way together */
-#define REGISTERS 128   /* for them, of a thread */
-#define MEMBERS_MOST 64 /* of all groups */
-#define STEP_NS 60.0    /* of an iteration */
+#define LANES_MOST 32     /* positions along the lanes' axis */
+#define LANES_LEAST 4     /* for which sums of several iterations are exchanged together */
+#define TERMS_MOST 32     /* of a sum that one thread makes */
+#define STEPS 8           /* iterations whose loads are on their way together */
+#define REGISTERS 128     /* for them, of a thread */
+#define MEMBERS_MOST 64   /* of all groups */
+#define CHUNK 64          /* iterations whose loads are copied together */
+#define STAGE_BYTES 32768 /* of a block's memory for them */
+#define STEP_NS 60.0      /* of an iteration */
 
 typedef struct Look {
     Program *p;
@@ -220,7 +223,7 @@ static void find_late(Look *x) {
                 early |= (uint64_t)1 << i;
     }
     const bool some = early != (n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0);
-    w->batch = some && (w->width == 8 || w->width == 16);
+    w->batch = some && w->width >= LANES_LEAST;
     for (int i = 0; i < n; i++) w->m[i].late = w->batch && !(early >> i & 1);
 }
 
@@ -233,7 +236,9 @@ static void forget_late(Within *w) {
 /* A group that its thread, or its lanes, can compute with the others. */
 static bool plain_group(const Stmt *s) {
     if (s->kind != S_OP || op_is_empty(s) || s->op.at || s->op.inner || s->op.strip || s->op.band ||
-        s->each || s->apart || s->op.kernel->kind != KERNEL_THREADS || s->op.kernel->nown)
+        s->each || s->apart ||
+        (s->op.kernel->kind != KERNEL_THREADS && s->op.kernel->kind != KERNEL_DOTS) ||
+        s->op.kernel->nown)
         return false;
     for (int i = 0; i < s->op.n; i++) {
         const Tensor *t = s->op.t[i];
@@ -385,6 +390,57 @@ static bool look_values(Look *x) {
     return !x->both;
 }
 
+/* ---- the block's memory ---------------------------------------------------------------------- */
+const WithinStage *within_stage(const Within *w, const Expr *load) {
+    for (int i = 0; i < w->stage.n; i++)
+        if (w->stage.p[i].load == load) return &w->stage.p[i];
+    return NULL;
+}
+
+static void add_stage(Look *x, Expr *e) {
+    Within *w = x->w;
+    const Kernel *k = w->k;
+    const int n = k->naxis - (w->lane != NULL);
+    if (e->dtype != DT_F32 || e->t->kind == TK_CONST || within_stage(w, e)) return;
+    WithinStage s = {.load = e, .rows = 1, .lanes = 1};
+    for (int d = 0; d < n; d++)
+        if (e_uses_axis(e, k->axis[d])) s.rows = w->rows;
+    if (w->lane && e_uses_axis(e, w->lane)) s.lanes = (int)axis_size(w->lane, 1);
+    vec_push(x->c->a, &w->stage, s);
+}
+
+/* What iterations load in common, where tensors lie in memory that all blocks have. */
+static void choose_stages(Look *x) {
+    Within *w = x->w;
+    const Kernel *k = w->k;
+    const Schedule *sc = x->p->schedule;
+    const int most = sc->device->threads / w->width, warp = sc->device->warp / w->width;
+    int64_t rows = 1, words = 0;
+    for (int d = 0; d < k->naxis - (w->lane != NULL); d++)
+        if (!mul_size(rows, axis_size(k->axis[d], INT32_MAX), &rows)) rows = INT32_MAX;
+    if (k->split) rows = div_up(rows, schedule_units(sc, k->s->level));
+    w->rows = rows < most ? (int)round_up(rows, warp) : most;
+    if (k->s->level != LEVEL_TEAM && x->p->mem->distributed) return;
+    for (int i = 0; i < w->fetch.n; i++) add_stage(x, w->fetch.p[i]);
+    for (int i = 0; i < w->ahead.n; i++) add_stage(x, w->ahead.p[i]);
+    for (int i = 0; i < w->stage.n; i++) words += 2 * w->stage.p[i].rows * w->stage.p[i].lanes;
+    w->chunk = CHUNK;
+    while (w->chunk > w->steps && w->chunk * words * 4 > STAGE_BYTES) w->chunk /= 2;
+    if (!words || w->chunk * words * 4 > STAGE_BYTES) w->chunk = w->stage.n = 0;
+    for (int i = 0, at = 0; i < w->stage.n; i++) {
+        w->stage.p[i].at = at;
+        at += 2 * w->chunk * w->stage.p[i].rows * w->stage.p[i].lanes;
+        w->k->scratch = (int64_t)at * 4;
+    }
+}
+
+/* Loads of an iteration that are not copied. */
+static int in_registers(const Within *w) {
+    int n = 0;
+    for (int i = 0; i < w->fetch.n; i++) n += !within_stage(w, w->fetch.p[i]);
+    return n;
+}
+
 static Within *within_plan(Program *p, const Stmt *loop) {
     Look x = {.p = p, .c = p->cx, .loop = loop, .legal = true};
     Within *w = x.w = NEW(p->cx->a, Within);
@@ -392,13 +448,19 @@ static Within *within_plan(Program *p, const Stmt *loop) {
     for (int i = 0; i < w->k->n; i++)
         if (w->m[i].row && !is_of_row(&x, map_new(p->cx->a), w->k->value[i])) return NULL;
     find_late(&x);
-    if (!look_values(&x) || (w->batch && (w->fetch.n + 1) * w->width > REGISTERS)) {
+    if (!look_values(&x)) {
         forget_late(w);
         look_values(&x);
     }
     if (!x.legal) return NULL;
     w->steps = w->batch ? w->width : STEPS;
-    while (w->steps > 1 && w->fetch.n * w->steps > REGISTERS) w->steps /= 2;
+    choose_stages(&x);
+    if (w->batch && (in_registers(w) + 1) * w->steps > REGISTERS) {
+        forget_late(w);
+        look_values(&x);
+        w->steps = STEPS;
+    }
+    while (w->steps > 1 && in_registers(w) * w->steps > REGISTERS) w->steps /= 2;
     return w;
 }
 

@@ -8,9 +8,11 @@
  * All groups of the body lie along the same axes. Where some lack the last one, or sum over it, it
  * is the lanes' axis: neighbouring lanes of a warp take its positions, sums are exchanges between
  * them, and members without that axis are computed by all lanes of the row. What is loaded from
- * outside by the number of the iteration is fetched for `steps` iterations at once. Sums that no
- * later iteration waits for are `late`: those of as many iterations as a row has lanes are
- * exchanged together, after which each lane has one iteration's. */
+ * outside by the number of the iteration is copied into the block's memory by all its threads,
+ * `chunk` iterations at a time, while those before are computed; or else fetched into registers,
+ * for `steps` iterations at once. Sums that no later iteration waits for are `late`: those of as
+ * many iterations as a row has lanes are exchanged together, after which each lane has one
+ * iteration's. */
 #ifndef BRAID_WITHIN_H
 #define BRAID_WITHIN_H
 
@@ -33,16 +35,25 @@ typedef struct WithinOwn { /* what an iteration begins with, at the thread's pos
     int carry;
 } WithinOwn;
 
+typedef struct WithinStage { /* a load whose values are copied */
+    Expr *load;
+    int rows, lanes; /* values of an iteration: of so many rows, and positions of the lanes' axis */
+    int at;          /* of the first of two buffers in the scratch memory, in words */
+} WithinStage;
+
 typedef VEC(Expr *) ExprVec;
 typedef struct Within {
     Kernel *k; /* the members in order, over axes of their own */
     WithinMember *m;
     Axis *lane; /* the last axis of k, or NULL */
     int width;  /* lanes of a row: a power of two; 1: there is no lanes' axis */
+    int rows;   /* that a block computes at the same time */
+    int chunk;  /* a multiple of steps; 0: nothing is copied */
     int steps;  /* iterations for which loads are on their way together */
     bool batch; /* there are late members; then steps == width */
     VEC(WithinSum) sum;
     VEC(WithinOwn) own;
+    VEC(WithinStage) stage;
     ExprVec fixed; /* loads from outside that are the same in all iterations */
     ExprVec fetch; /* those that are not; of them `ahead`, of late members */
     ExprVec ahead;
@@ -52,5 +63,8 @@ typedef struct Within {
 /* Sets Stmt.loop.within of each loop that may be such a function and is to be one. Requires
  * kernels, memory, and where units synchronize, but not yet where threads do. */
 void loops_within(Program *p);
+
+/* The stage of a load; NULL: it has none. */
+const WithinStage *within_stage(const Within *w, const Expr *load);
 
 #endif

@@ -9,6 +9,7 @@ typedef struct WithinText {
     const Within *w;
     const Stmt *loop;
     const char *now; /* name of the iteration's number */
+    const char *end; /* of the one behind the last that is on chip */
     const char *(*symbol)(Fn *f, Sym *s);
 } WithinText;
 
@@ -45,17 +46,117 @@ static const char *lane_sum(Group *g, Expr *e) {
     return sum;
 }
 
+/* ---- what is copied into the block's memory ---------------------------------------------------
+ */
+static bool uses_rows(const WithinText *x, const Expr *e) {
+    for (int d = 0; d < x->w->k->naxis - (x->w->lane != NULL); d++)
+        if (e_uses_axis(e, x->w->k->axis[d])) return true;
+    return false;
+}
+
+static bool is_staged(const WithinText *x, const Expr *load) {
+    return within_stage(x->w, load) != NULL;
+}
+
+static bool has_load(const ExprVec *v, const Expr *load) {
+    for (int i = 0; i < v->n; i++)
+        if (v->p[i] == load) return true;
+    return false;
+}
+
+/* The values of these loads (NULL: of all) in iteration `now`, from the block's memory. */
+static void put_staged(WithinText *x, const ExprVec *v, const char *now) {
+    Fn *f = &x->g.f;
+    for (int i = 0; i < x->w->stage.n; i++) {
+        const WithinStage *s = &x->w->stage.p[i];
+        if (v && !has_load(v, s->load)) continue;
+        const char *name = arena_printf(f->a, "f%d", i);
+        fn_line(f, "const float %s = s%d[(int)(%s - base) * %d];", name, i, now,
+                s->rows * s->lanes);
+        fn_bind(f, s->load, name);
+    }
+}
+
+/* Copies what iterations from `ready` to `next` load to buffer `turn`; `outside`: what is bound
+ * outside of the loop over rows. */
+static void put_copies(WithinText *x, int outside, const char *type) {
+    Fn *f = &x->g.f;
+    const Within *w = x->w;
+    const int n = w->k->naxis - (w->lane != NULL);
+    const Scope here = fn_here(f);
+    const Bound *bound = f->bound.p;
+    for (int i = 0; i < w->stage.n; i++) {
+        const WithinStage *s = &w->stage.p[i];
+        const int all = s->rows * s->lanes;
+        f->bound.p = arena_memdup(f->a, bound, (size_t)outside * sizeof *bound);
+        f->bound.n = f->bound.cap = outside;
+        fn_open(f, "for (int q = bk_thread(); q < (int)(next - ready) * %d; q += bk_threads()) {",
+                all);
+        fn_line(f, "const int64_t now = ready + q / %d;", all);
+        x->now = "now";
+        if (s->rows > 1) {
+            fn_line(f, "const %s row = first + (%s)(q %% %d / %d);", type, type, all, s->lanes);
+            fn_line(f, "const %s at = row < rows ? row : rows - 1;", type);
+            group_place(&x->g, n, type, "at");
+        } else if (uses_rows(x, s->load))
+            group_place(&x->g, n, type, "first");
+        if (s->lanes > 1) {
+            fn_line(f, "const int64_t i%d = q %% %d;", n, s->lanes);
+            fn_bind(f, e_axis(f->c, w->lane), arena_printf(f->a, "i%d", n));
+        }
+        Expr *flat = flat_of(f->c, s->load);
+        const char *from = fn_around(f, s->load->t, &flat);
+        const char *to = arena_printf(f->a, "%d + turn * %d + q", s->at, w->chunk * all);
+        const char *at = fn_expr(f, flat);
+        if (w->k->p->schedule->device->async)
+            fn_line(f, "bk_copy1(block + %s, %s + %s, true);", to, from, at);
+        else
+            fn_line(f, "block[%s] = %s[%s];", to, from, at);
+        f->indent = here.indent;
+        fn_line(f, "}");
+    }
+    f->bound.p = (Bound *)(uintptr_t)bound;
+    f->bound.n = f->bound.cap = here.bound;
+}
+
 /* ---- one iteration --------------------------------------------------------------------------- */
 static void put_members(WithinText *x, bool late) {
     Fn *f = &x->g.f;
     const Within *w = x->w;
     for (int i = 0; i < w->k->n; i++)
-        if (w->m[i].late == late)
+        if (w->m[i].late == late) {
             fn_line(f, "const %s m%d = %s;", c_type(w->k->t[i]->dtype), i,
                     fn_expr(f, w->k->value[i]));
+            fn_computed(f, w->k->t[i], w->k->value[i]);
+        }
+}
+
+/* Whether e contains what the iteration before computed. */
+static bool reads_carried(const WithinText *x, Map *seen, const Expr *e) {
+    if (!map_add(seen, (uint64_t)e->id + 1)) return false;
+    for (int i = 0; i < x->loop->loop.carry.n && e->op == E_LOAD; i++)
+        if (x->loop->loop.carry.p[i].phi == e->t) return true;
+    for (int i = 0; i < x->w->k->n && e->op == E_LOAD; i++)
+        if (x->w->k->t[i] == e->t) return reads_carried(x, seen, x->w->k->value[i]);
+    for (int i = 0; i < e->n; i++)
+        if (reads_carried(x, seen, e->a[i])) return true;
+    return false;
+}
+static bool function_reads_carried(const WithinText *x, Map *seen, const Expr *e) {
+    if (!map_add(seen, (uint64_t)e->id + 1)) return false;
+    if (expr_row[e->op].work == WORK_FUNCTION && reads_carried(x, map_new(x->g.f.a), e))
+        return true;
+    for (int i = 0; i < e->n; i++)
+        if (function_reads_carried(x, seen, e->a[i])) return true;
+    return false;
 }
 
 static void put_carried(WithinText *x) {
+    Map *seen = map_new(x->g.f.a);
+    bool waits = false;
+    for (int i = 0; i < x->w->k->n && !waits; i++)
+        waits = function_reads_carried(x, seen, x->w->k->value[i]);
+    if (waits) fn_line(&x->g.f, "bk_then_all();");
     for (int i = 0; i < x->loop->loop.carry.n; i++)
         fn_line(&x->g.f, "c%d = m%d;", i, x->w->next[i]);
 }
@@ -78,8 +179,9 @@ static const char *owner(const WithinText *x, int i) {
 /* All members, then those that are stacked, one iteration after the other. */
 static void put_rest(WithinText *x) {
     Fn *f = &x->g.f;
-    const Scope out = fn_open(f, "for (; step < end; step++) {");
+    const Scope out = fn_open(f, "for (; step < %s; step++) {", x->end);
     x->now = "step";
+    put_staged(x, NULL, "step");
     put_members(x, false);
     put_members(x, true);
     for (int i = 0; i < x->w->k->n; i++)
@@ -106,20 +208,28 @@ static Scope open_steps(WithinText *x) {
 static void put_fetch(WithinText *x) {
     Fn *f = &x->g.f;
     const Within *w = x->w;
+    bool any = false;
     for (int i = 0; i < w->fetch.n; i++)
-        fn_line(f, "%s l%d[%d];", c_type(w->fetch.p[i]->dtype), i, w->steps);
-    for (int i = 0; i < w->ahead.n; i++) fn_line(f, "%s a%d;", c_type(w->ahead.p[i]->dtype), i);
-    if (w->fetch.n) {
+        if (!is_staged(x, w->fetch.p[i])) {
+            fn_line(f, "%s l%d[%d];", c_type(w->fetch.p[i]->dtype), i, w->steps);
+            any = true;
+        }
+    if (any) {
         const Scope steps = open_steps(x);
         for (int i = 0; i < w->fetch.n; i++)
-            fn_line(f, "l%d[j] = %s;", i, fn_expr(f, w->fetch.p[i]));
+            if (!is_staged(x, w->fetch.p[i]))
+                fn_line(f, "l%d[j] = %s;", i, fn_expr(f, w->fetch.p[i]));
         fn_close(f, steps);
     }
-    if (!w->ahead.n) return;
-    const Scope mine = fn_open(f, "{");
-    fn_line(f, "const int64_t now = step + lane;");
-    for (int i = 0; i < w->ahead.n; i++) fn_line(f, "a%d = %s;", i, fn_expr(f, w->ahead.p[i]));
-    fn_close(f, mine);
+    for (int i = 0; i < w->ahead.n; i++) {
+        if (is_staged(x, w->ahead.p[i])) continue;
+        fn_line(f, "%s a%d;", c_type(w->ahead.p[i]->dtype), i);
+        const Scope mine = fn_open(f, "{");
+        fn_line(f, "const int64_t now = step + lane;");
+        x->now = "now";
+        fn_line(f, "a%d = %s;", i, fn_expr(f, w->ahead.p[i]));
+        fn_close(f, mine);
+    }
 }
 
 /* Adds up late sum i: each exchange leaves a lane half of the iterations, at last its own. */
@@ -151,7 +261,9 @@ static void put_late(WithinText *x) {
     x->now = "now";
     for (int i = 0; i < w->sum.n; i++)
         if (w->sum.p[i].late) fn_bind(f, w->sum.p[i].e, arena_printf(f->a, "e%d[0]", i));
-    for (int i = 0; i < w->ahead.n; i++) fn_bind(f, w->ahead.p[i], arena_printf(f->a, "a%d", i));
+    for (int i = 0; i < w->ahead.n; i++)
+        if (!is_staged(x, w->ahead.p[i])) fn_bind(f, w->ahead.p[i], arena_printf(f->a, "a%d", i));
+    put_staged(x, &w->ahead, "now");
     put_members(x, true);
     const Scope store = fn_open(f, "if (live) {");
     for (int i = 0; i < w->k->n; i++)
@@ -164,7 +276,8 @@ static void put_late(WithinText *x) {
 static void put_steps(WithinText *x) {
     Fn *f = &x->g.f;
     const Within *w = x->w;
-    const Scope out = fn_open(f, "for (; step + %d <= end; step += %d) {", w->steps, w->steps);
+    const Scope out =
+        fn_open(f, "for (; step + %d <= %s; step += %d) {", w->steps, x->end, w->steps);
     put_fetch(x);
     for (int i = 0; i < w->sum.n; i++)
         if (w->sum.p[i].late) fn_line(f, "%s e%d[%d];", c_type(w->sum.p[i].e->dtype), i, w->steps);
@@ -172,7 +285,10 @@ static void put_steps(WithinText *x) {
         if (w->m[i].scan && !w->m[i].late)
             fn_line(f, "%s y%d[%d];", c_type(w->k->t[i]->dtype), i, w->steps);
     const Scope steps = open_steps(x);
-    for (int i = 0; i < w->fetch.n; i++) fn_bind(f, w->fetch.p[i], arena_printf(f->a, "l%d[j]", i));
+    for (int i = 0; i < w->fetch.n; i++)
+        if (!is_staged(x, w->fetch.p[i]))
+            fn_bind(f, w->fetch.p[i], arena_printf(f->a, "l%d[j]", i));
+    put_staged(x, &w->fetch, "now");
     put_members(x, false);
     for (int i = 0; i < w->sum.n; i++)
         if (w->sum.p[i].late) fn_line(f, "e%d[j] = %s;", i, lane_term(x, &w->sum.p[i]));
@@ -194,26 +310,25 @@ static void put_steps(WithinText *x) {
 /* ---- the function ---------------------------------------------------------------------------- */
 /* Opens the loop over the unit's rows, or positions, and binds the axes. All lanes of a warp make
  * the exchanges: those without a row take the last one, and store nothing. */
-static void open_rows(WithinText *x) {
+static void open_rows(WithinText *x, int n, const char *type) {
     Fn *f = &x->g.f;
     const Within *w = x->w;
-    const Kernel *k = w->k;
-    const int n = k->naxis - (w->lane != NULL);
-    const char *type = count_is_small(n, k->axis) ? "uint32_t" : "int64_t";
-    fn_line(f, "const %s rows = (%s)(%s);", type, type, group_count(&x->g, n, k->axis));
+    fn_line(f, "const %s rows = (%s)(%s);", type, type, group_count(&x->g, n, w->k->axis));
     if (w->lane) {
         fn_line(f, "const int lane = bk_thread() %% %d;", w->width);
         fn_line(f, "const int64_t i%d = bk_mini(lane, %s - 1);", n, fn_expr(f, w->lane->extent));
         fn_bind(f, e_axis(f->c, w->lane), arena_printf(f->a, "i%d", n));
     }
-    fn_open(
-        f,
-        "for (%s first = bk_warp() * (BK_WARP / %d); first < rows; first += bk_threads() / %d) {",
-        type, w->width, w->width);
-    fn_line(f, "const %s mine = first + (%s)(bk_lane() / %d);", type, type, w->width);
-    fn_line(f, "const bool live = mine < rows;");
+    if (w->chunk) fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
+    fn_open(f, "for (%s first = 0; first < rows; first += %d) {", type, w->rows);
+    fn_line(f, "const int place = bk_thread() / %d, warp = bk_warp() * (BK_WARP / %d);", w->width,
+            w->width);
+    fn_line(f, "const bool busy = warp < %d && first + (%s)warp < rows;", w->rows, type);
+    if (!w->chunk) fn_line(f, "if (!busy) break;");
+    fn_line(f, "const %s mine = first + (%s)place;", type, type);
+    fn_line(f, "const bool live = busy && mine < rows;");
     if (w->lane) fn_line(f, "const bool own = live && lane < %s;", fn_expr(f, w->lane->extent));
-    fn_line(f, "const %s at = live ? mine : rows - 1;", type);
+    fn_line(f, "const %s at = mine < rows ? mine : rows - 1;", type);
     group_place(&x->g, n, type, "at");
 }
 
@@ -239,18 +354,57 @@ static void put_first(WithinText *x) {
         fn_bind(f, w->own.p[i].load, arena_printf(f->a, "c%d", w->own.p[i].carry));
 }
 
+static void put_iterations(WithinText *x) {
+    x->end = x->w->chunk ? "ready" : "end";
+    if (x->w->steps > 1) put_steps(x);
+    put_rest(x);
+}
+
+/* Iterations from `step` to `ready` while the next ones are copied to the other buffer. */
+static void put_chunks(WithinText *x, int outside, const char *type) {
+    Fn *f = &x->g.f;
+    const Within *w = x->w;
+    fn_line(f, "int64_t ready = begin;");
+    const Scope out = fn_open(f, "for (int turn = 0;; turn ^= 1) {");
+    fn_line(f, "bk_copied();");
+    fn_line(f, "bk_block();");
+    fn_line(f, "const int64_t next = bk_mini(ready + %d, end);", w->chunk);
+    put_copies(x, outside, type);
+    const Scope busy = fn_open(f, "if (busy) {");
+    fn_line(f, "const int64_t base = step;");
+    for (int i = 0; i < w->stage.n; i++) {
+        const WithinStage *s = &w->stage.p[i];
+        const char *row = s->rows > 1 ? arena_printf(f->a, " + place * %d", s->lanes) : "";
+        fn_line(f, "const float *const s%d = block + %d + (turn ^ 1) * %d%s%s;", i, s->at,
+                w->chunk * s->rows * s->lanes, row,
+                s->lanes > 1 ? arena_printf(f->a, " + i%d", w->k->naxis - 1) : "");
+    }
+    put_iterations(x);
+    fn_close(f, busy);
+    fn_line(f, "step = ready;");
+    fn_line(f, "if (ready == end) break;");
+    fn_line(f, "ready = next;");
+    fn_close(f, out);
+}
+
 static void put_function(WithinText *x) {
     Fn *f = &x->g.f;
     const Within *w = x->w;
     const Scope out = fn_here(f);
     for (int i = 0; i < w->sum.n; i++) fn_count(f, w->sum.p[i].term);
+    for (int i = 0; i < w->stage.n; i++) fn_count(f, flat_of(f->c, w->stage.p[i].load));
     group_range(&x->g);
-    open_rows(x);
+    const int n = w->k->naxis - (w->lane != NULL);
+    const char *type = count_is_small(n, w->k->axis) ? "uint32_t" : "int64_t";
+    const int outside = f->bound.n;
+    open_rows(x, n, type);
     for (int i = 0; i < w->fixed.n; i++) fn_temp(f, w->fixed.p[i]);
     put_first(x);
     fn_line(f, "int64_t step = begin;");
-    if (w->steps > 1) put_steps(x);
-    put_rest(x);
+    if (w->chunk)
+        put_chunks(x, outside, type);
+    else
+        put_iterations(x);
     for (int i = 0; i < x->loop->loop.carry.n; i++) {
         const int m = w->next[i];
         const Scope store = fn_open(f, "if (%s) {", owner(x, m));
