@@ -191,6 +191,7 @@ typedef struct Group {
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
+    double ns;            /* of a run, by the cost model; 0: its statement's */
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
     const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
