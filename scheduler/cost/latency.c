@@ -19,7 +19,8 @@
     8             /* terms of a sum of products that a block shares (scheduler/kernel/dots.c) */
 #define COPIES 16 /* floats of a thread's copies that are on their way together */
 #define FLIGHT 8  /* loads of an instruction that are on their way together */
-#define BEGIN 20  /* cycles in which a function begins and ends */
+#define PARTS 8
+#define BEGIN 20 /* cycles in which a function begins and ends */
 
 typedef struct Path { /* of one evaluation */
     double chain;     /* ns of functions that wait for each other */
@@ -32,6 +33,11 @@ typedef struct Depth { /* of an expression */
     double trips, chain;
 } Depth;
 
+typedef struct Part { /* sums of products that are computed together */
+    uint64_t key;
+    double n, terms, staged; /* at each position; floats that are copied */
+} Part;
+
 typedef struct PathWalk {
     const Program *p;
     const Device *d;
@@ -40,9 +46,9 @@ typedef struct PathWalk {
     int units, threads; /* threads of a block that compute it */
     double positions;   /* of a unit */
     double team;        /* threads that share a sum */
-    int products;       /* sums of products by the block */
-    double sums_ns;     /* of them */
-    Map *seen;          /* expression id -> Depth */
+    Part part[PARTS];   /* sums of products by the block */
+    int products;
+    Map *seen; /* expression id -> Depth */
     Path path;
 } PathWalk;
 
@@ -129,22 +135,39 @@ static double copied(const PathWalk *k, const Expr *reduce, const Expr *factor) 
     return n;
 }
 
-/* Of the block for a sum of products at each of a unit's positions. */
-static double product_ns(const PathWalk *k, Expr *e) {
+/* Sums that read the same operand, of those that are copied, are computed together. */
+static void add_product(PathWalk *k, Expr *e) {
+    SumProduct p;
+    const Expr *from = e;
+    double staged = 0;
+    for (int i = 0; product_of(e, &p) && i < 2; i++) {
+        const double n = copied(k, e, p.factor[i]);
+        if (n > 0) from = p.factor[i];
+        staged += n;
+    }
+    const uint64_t key = from->op == E_LOAD ? (uint64_t)from->t->id << 1 | 1 : (uint64_t)e->id << 1;
+    int at = 0;
+    while (at < k->products && (k->part[at].key != key || k->part[at].terms != terms_of(k, e)))
+        at++;
+    if (at == PARTS) at--; /* one too many: as if it were with the last */
+    if (at == k->products) k->part[k->products++] = (Part){key, 0, terms_of(k, e), 0};
+    k->part[at].n++;
+    k->part[at].staged = fmax(k->part[at].staged, staged);
+}
+
+/* Of the block for a part's sums at each of a unit's positions. */
+static double part_ns(const PathWalk *k, const Part *q) {
     const Device *d = k->d;
     const double meet = d->level[LEVEL_CORE].barrier_ns, busy = fmax(d->threads / d->warp / 4, 1);
-    SumProduct p;
-    double staged = 0;
-    if (product_of(e, &p)) staged = copied(k, e, p.factor[0]) + copied(k, e, p.factor[1]);
-    double team = 1, sums = fmax(k->positions, 1);
+    double team = 1, sums = fmax(k->positions, 1) * q->n;
     while (team < d->warp && 2 * team * sums <= k->threads) team *= 2;
-    const double each = ceil(sums * team / k->threads), steps = ceil(terms_of(k, e) / 4 / team);
+    const double each = ceil(sums * team / k->threads), steps = ceil(q->terms / 4 / team);
     const double side = floor(sqrt(each)), loads = side + ceil(each / side);
     const double issue = steps * (2 * loads + 4 * each) * d->cycle_ns * busy;
     const double kept = cost_kept(k->p, k->units),
                  load = kept * d->core_load_ns + (1 - kept) * d->load_ns;
-    const double rounds = d->async ? 1 : ceil(staged / k->threads / COPIES);
-    return d->load_ns * rounds + 2 * meet + staged / k->threads * d->cycle_ns * busy + issue +
+    const double rounds = d->async ? 1 : ceil(q->staged / k->threads / COPIES);
+    return d->load_ns * rounds + 2 * meet + q->staged / k->threads * d->cycle_ns * busy + issue +
            ceil(steps * ceil(each / side) / FLIGHT) * load + log2(team) * d->shuffle_ns + meet;
 }
 
@@ -186,8 +209,7 @@ static Depth walk(PathWalk *k, Expr *e) {
             walk_terms(k, e);
             return *x;
         }
-        k->products++;
-        if (!k->s->op.sums_ns) k->sums_ns += product_ns(k, e);
+        add_product(k, e);
         return *x;
     }
     const int n = e->op == E_TELL ? 1 : e->n;
@@ -273,6 +295,7 @@ double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknow
         k.path.ns +
         (trips * d->load_ns + k.path.chain + (k.path.loads + s->op.n) * d->cycle_ns) * iterations;
     ns *= ceil(rows / teams);
-    if (k.products) ns += (s->op.sums_ns ? s->op.sums_ns : k.sums_ns) + d->core_load_ns;
+    if (k.products) ns += d->core_load_ns + s->op.sums_ns;
+    for (int i = 0; i < k.products && !s->op.sums_ns; i++) ns += part_ns(&k, &k.part[i]);
     return ns + d->cycle_ns * BEGIN;
 }
