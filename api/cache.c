@@ -183,12 +183,11 @@ static uint64_t hash_double(double v, uint64_t h) { return hash_bytes(&v, sizeof
 static uint64_t hash_device(const Device *d, uint64_t h) {
     for (int i = 0; i < LEVEL_COUNT; i++) {
         const DeviceLevel *l = &d->level[i];
-        h = hash_int(l->bytes, hash_int(l->units, hash_text(l->name, h)));
-        h = hash_double(l->read_gbps, hash_double(l->barrier_ns, h));
+        h = hash_int(l->units, hash_text(l->name, h));
     }
-    h = hash_double(d->dram_gbps, hash_double(d->gflops, hash_text(d->name, h)));
-    h = hash_double(d->scalar_ns, hash_double(d->function_ns, hash_double(d->element_ns, h)));
-    return hash_double(d->group_ns, h);
+    const DeviceNumber *n;
+    for (int i = 0; (n = device_number(i)); i++) h = hash_double(device_get(d, n), h);
+    return hash_text(d->name, h);
 }
 
 /* Hashes what decides the schedule in rt_build. `measure`: like rt_build, measure a machine that is

@@ -81,8 +81,8 @@ static void print_launch(Sb *s, const json_t *launch) {
     sb_printf(s, "counted path: %.1f us on %.0f blocks of %.0f threads: ", ns / 1e3,
               number(launch, "blocks"), number(launch, "threads"));
     put_kinds(s, json_object_get(launch, "by"), 1);
-    sb_printf(s, "%10s %6s %8s %9s %9s %6s  %s\n", "us", "share", "times", "ns each", "estimate", "busy",
-              "function, ns each by what it waits for");
+    sb_printf(s, "%10s %6s %8s %9s %9s %6s  %s\n", "us", "share", "times", "ns each", "estimate",
+              "busy", "function, ns each by what it waits for");
     json_array_foreach(json_object_get(launch, "functions"), i, f) {
         const double all = number(f, "ns"), times = fmax(number(f, "times"), 1);
         sb_printf(s, "%10.2f %5.1f%% %8.0f %9.0f ", all / 1e3, 100 * all / ns, times, all / times);

@@ -143,7 +143,7 @@ typedef struct ExprRow {
 typedef struct ExprWork {
     double simple, expensive, index_simple, index_expensive;
     bool lanes;
-    int weight;
+    int weight, cycles;
 } ExprWork;
 extern const ExprRow expr_row[E_COUNT];
 extern const ExprWork expr_work[WORK_COUNT];

@@ -247,6 +247,7 @@ struct Stmt {
             bool meets;
             int team; /* threads of a block that compute it beside its neighbours; 0: all */
             struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
+            double sums_ns; /* on GPUs, of a unit's sums of products, by the kernel; 0: not known */
         } op;
         struct {
             const ExternRow *row;

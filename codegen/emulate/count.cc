@@ -70,6 +70,7 @@ struct Function {
     std::string name;
     bool helper;             // of the dialect: what it takes is its caller's
     const struct Math *math; // an elementary function
+    double longest;          // call of any thread, ns
 };
 
 // Of elementary functions: operations that wait for one another, in multiply-adds (a reciprocal
@@ -155,6 +156,7 @@ uint32_t function_of(const void *entry) {
                         is_part(f.name));
     auto math = elementary.find(f.name);
     f.math = math != elementary.end() ? &math->second : nullptr;
+    f.longest = 0;
     functions.push_back(f);
     return by_entry[entry] = static_cast<uint32_t>(functions.size() - 1);
 }
@@ -311,12 +313,15 @@ void count_begin() {
     alone.clear();
     by_entry.clear();
     functions.clear();
-    functions.push_back({"the kernel", false, nullptr});
+    functions.push_back({"the kernel", false, nullptr, 0});
     last = 0;
     last_path = nullptr;
     stores = meetings = 0;
     memset(loads, 0, sizeof loads);
 }
+
+// When what the thread has begun is done.
+static double time_of(const Count &c) { return std::max(std::max(c.ready, c.done), c.now); }
 
 void count_entry(Thread *t, const void *entry) {
     const uint32_t f = function_of(entry);
@@ -325,6 +330,7 @@ void count_entry(Thread *t, const void *entry) {
     if (t->depth < kCalls) t->calls[t->depth].function = f;
     if (!of.helper) {
         t->count.function = f;
+        if (t->depth < kCalls) t->calls[t->depth].began = time_of(t->count);
         note(t, f, k_visit, 1);
     } else if (of.math) {
         compute_function(t, *of.math);
@@ -340,6 +346,11 @@ void count_entry(Thread *t, const void *entry) {
 }
 
 void count_exit(Thread *t) {
+    if (t->depth < kCalls) {
+        Function &f = functions[t->calls[t->depth].function];
+        if (!f.helper)
+            f.longest = std::max(f.longest, time_of(t->count) - t->calls[t->depth].began);
+    }
     for (unsigned i = std::min(t->depth, kCalls); i-- > 0;)
         if (!functions[t->calls[i].function].helper) {
             t->count.function = t->calls[i].function;
@@ -563,7 +574,9 @@ void count_report(const char *path) {
         fprintf(f, "%s{\"name\": \"%s\", \"times\": %.0f, \"ns\": %.1f, \"busy\": %.3f, ",
                 i ? ", " : "", name.c_str(), s.ns[k_visit], s.all, s.busy / s.all);
         auto e = estimates().find(name);
-        if (e != estimates().end()) fprintf(f, "\"estimate\": %.1f, ", e->second.sum / e->second.n);
+        if (e != estimates().end())
+            fprintf(f, "\"estimate\": %.1f, \"longest\": %.1f, ", e->second.sum / e->second.n,
+                    functions[order[i]].longest);
         fprintf(f, "\"by\": {");
         put_kinds(f, s.ns);
         fprintf(f, "}}");

@@ -544,11 +544,14 @@ static void clusters(void) {
                    });
         },
         "cluster_gbps");
-    measure("cluster_latency", "ns", "a word of another block's shared memory", [=] {
-        return each(few, many, [=](int n) {
-            return launch({size, BK_THREADS, 0, false, size}, walk_cluster, n, scratch);
-        });
-    });
+    measure(
+        "cluster_latency", "ns", "a word of another block's shared memory",
+        [=] {
+            return each(few, many, [=](int n) {
+                return launch({size, BK_THREADS, 0, false, size}, walk_cluster, n, scratch);
+            });
+        },
+        "cluster_load_ns");
 }
 
 /* ---- memory ---- */
@@ -562,9 +565,12 @@ static void memory(int cores) {
                    each(few, many, [=](int n) { return launch({cores}, read_shared, n, scratch); });
         },
         "core_gbps");
-    measure("shared_latency", "ns", "a word of shared memory", [=] {
-        return each(few, many, [=](int n) { return launch({1}, walk_shared, n, scratch); });
-    });
+    measure(
+        "shared_latency", "ns", "a word of shared memory",
+        [=] {
+            return each(few, many, [=](int n) { return launch({1}, walk_shared, n, scratch); });
+        },
+        "core_load_ns");
     size_t room = 0, total = 0;
     cudaMemGetInfo(&room, &total);
     const size_t large = room / 2 < (size_t)1 << 30 ? room / 2 : (size_t)1 << 30,
@@ -591,8 +597,9 @@ static void memory(int cores) {
     measure(
         "l2_read", "GB/s", "a quarter of L2, by all multiprocessors",
         [=] { return rate(small, 20, 220); }, "team_gbps", 1.0 / cores);
-    measure("l2_latency", "ns", "a word in L2",
-            [=] { return latency((size_t)1 << 20, 33 * 32 + 1); });
+    measure(
+        "l2_latency", "ns", "a word in L2", [=] { return latency((size_t)1 << 20, 33 * 32 + 1); },
+        "load_ns");
     measure(
         "memory_read", "GB/s", "memory, by all multiprocessors", [=] { return rate(large, 2, 6); },
         "dram_gbps", 1.0 / cores);

@@ -149,6 +149,8 @@ Work cost_work(Cx *c, const Stmt *s, double unknown) {
 
 /* ---- times ---- */
 double cost_compute_ns(const Device *d, const Work *w) {
+    if (device_is_gpu(d)) /* threads do not need lanes */
+        return w->flops / d->gflops + w->simple * d->element_ns + w->expensive * d->function_ns;
     return w->flops / d->gflops + w->simple * (w->scalar ? d->scalar_ns : d->element_ns) +
            w->expensive * (w->scalar ? 10 * d->scalar_ns : d->function_ns);
 }
@@ -159,7 +161,12 @@ double cost_group_at_ns(const Program *p, const Stmt *s, int units, double unkno
     double n = units > 1 ? units : 1;
     /* Bytes of one core's share come from the memory that holds them. */
     double share = (w.read + w.written) / n;
-    return fmax(cost_compute_ns(d, &w) / n, share / device_gbps(d, share)) + d->group_ns;
+    if (!device_is_gpu(d))
+        return fmax(cost_compute_ns(d, &w) / n, share / device_gbps(d, share)) + d->group_ns;
+    /* What does not stay on chip comes from the cache that all share. */
+    const double kept = cost_kept(p, (int)n), far = d->level[LEVEL_TEAM].read_gbps;
+    const double bytes_ns = share * (kept / device_gbps(d, share) + (1 - kept) / far);
+    return fmax(fmax(cost_compute_ns(d, &w) / n, bytes_ns), cost_latency_ns(p, s, units, unknown));
 }
 
 /* How many of so many units have a part of group s. Before distribution: as many as its longest

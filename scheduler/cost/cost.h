@@ -28,6 +28,11 @@ Work cost_work(Cx *c, const Stmt *s, double unknown);
 double cost_compute_ns(const Device *d, const Work *w);
 /* One run of the group by `units` cores; with more than one the barrier is not included. */
 double cost_group_ns(const Program *p, const Stmt *s, int units);
+/* On a GPU: how long a block's threads take for a unit's part when nothing else than they
+ * themselves holds them up (latency.c). */
+double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknown);
+/* Of the constants that sums of products read, how much fits into the memory of so many blocks. */
+double cost_kept(const Program *p, int units);
 /* One run of all of q, of one statement, by `units` cores, the barriers that are there already
  * included. A group that is not distributed yet is shared as far as its domain allows. */
 double cost_seq_ns(const Program *p, const Seq *q, int units);

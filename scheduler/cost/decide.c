@@ -42,6 +42,7 @@ Schedule *schedule_new(Cx *c, const Device *device, int units, const char *force
     Schedule *k = NEW(c->a, Schedule);
     k->device = device;
     k->units = units;
+    k->weights_bytes = -1;
     for (int x = 0; x < X_COUNT; x++) k->force[x] = FORCE_NONE;
     for (const char *p = forced; p && *p;) {
         size_t n = strcspn(p, ","), name = strcspn(p, "=");

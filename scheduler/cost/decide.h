@@ -57,8 +57,9 @@ typedef struct Schedule { /* Program.schedule */
     bool profile;       /* the program measures itself */
     int team;           /* units of runs that do not say otherwise: 1 or `units` */
     double estimate_ns; /* of a run by `units`, by the cost model */
-    double speedup;     /* how many times that is what a run by one unit is expected to take */
-    int force[X_COUNT]; /* a value, or FORCE_NONE */
+    double weights_bytes; /* of the constants that sums of products read; < 0: not counted yet */
+    double speedup;       /* how many times that is what a run by one unit is expected to take */
+    int force[X_COUNT];   /* a value, or FORCE_NONE */
     const Measured *measured;
     int nmeasured;
     VEC(Decision) decisions;   /* in the order in which they were taken */

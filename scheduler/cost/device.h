@@ -34,8 +34,11 @@ typedef struct Device {
     double function_ns; /* an expensive one: exp, tanh, division */
     double scalar_ns;   /* the same where lanes cannot be used */
     double group_ns;    /* a group begins and ends */
-    int units;          /* cores of the device; 0: as many as the process may use */
-    int lanes;          /* of a vector of float32; 0: as many as the processor has */
+    /* On GPUs, what a thread waits for: a load from memory, from another block's of the cluster,
+     * from its block's; an exchange between lanes; and a clock cycle. 0: not a GPU. */
+    double load_ns, cluster_load_ns, core_load_ns, shuffle_ns, cycle_ns;
+    int units;   /* cores of the device; 0: as many as the process may use */
+    int lanes;   /* of a vector of float32; 0: as many as the processor has */
     int threads; /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
     int warp;    /* threads that step together */
     uint32_t

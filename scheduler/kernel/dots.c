@@ -45,9 +45,7 @@ static void find(DotsKernel *k, Map *seen, Expr *e, Expr *when) {
 }
 
 /* ---- axes ------------------------------------------------------------------------------------ */
-/* The most positions of axis x that a unit has; `unknown` where that is not known at compile time.
- */
-static int64_t share_of(const Kernel *g, const Axis *x, int64_t unknown) {
+int64_t dots_share(const Kernel *g, const Axis *x, int64_t unknown) {
     int64_t n = axis_size(x, -1), grain = 1;
     if (n < 0) return unknown;
     if (x != g->split || !e_is_int(g->grain, &grain)) return n;
@@ -105,11 +103,11 @@ static void sort_axes(DotsKernel *k) {
         for (int j = 0; j < k->n; j++) still = still && !e_uses_axis(k->p[j].vec_flat, x);
         if (still) {
             k->row[k->nrow++] = x;
-            k->rows *= share_of(g, x, ROWS_UNKNOWN);
+            k->rows *= dots_share(g, x, ROWS_UNKNOWN);
         } else
             k->outer[k->nouter++] = x;
     }
-    k->columns = share_of(g, k->v, COLUMNS_UNKNOWN);
+    k->columns = dots_share(g, k->v, COLUMNS_UNKNOWN);
     k->by_row = k->nrow && k->v != g->axis[g->naxis - 1];
 }
 
@@ -239,6 +237,8 @@ bool kernel_dots(Kernel *g) {
     make_parts(k);
     if (!dots_shape(k)) return false;
     dots_order(k);
+    for (int i = 0; i < g->nown; i++) g->own[i].near = true;
+    g->s->op.sums_ns = dots_ns(k);
     g->kind = KERNEL_DOTS;
     g->dots = k;
     return true;

@@ -93,6 +93,14 @@ bool kernel_dots(Kernel *k);
  * banks. */
 int64_t dots_pitch(const DotsPart *q, int64_t steps);
 
+/* The most positions of axis x that a unit has; `unknown` where that is not known at compile time.
+ */
+int64_t dots_share(const Kernel *g, const Axis *x, int64_t unknown);
+
+/* ---- dots_time.c ---- */
+/* Of a unit's sums, in ns. Requires the shape. */
+double dots_ns(const DotsKernel *k);
+
 /* ---- dots_shape.c ---- */
 /* Sets bm, bv and the shape of each part by a model of the time, and Kernel.scratch; false: none
  * fits. Requires axes and parts. */

@@ -7,6 +7,7 @@
 #include "scheduler/plan/onchip.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/dots.h"
 #include "scheduler/passes.h"
 #include "scheduler/plan/memory.h"
 #include "utask/walk.h"
@@ -104,6 +105,15 @@ static void place(Program *p) {
     }
 }
 
+/* Where residents are decides how long the sums that read them take. */
+static void look_near(void *user, Stmt *s) {
+    (void)user;
+    if (s->kind != S_OP || s->op.kernel->kind != KERNEL_DOTS) return;
+    Kernel *k = s->op.kernel;
+    for (int i = 0; i < k->nown; i++) k->own[i].near = k->own[i].resident && k->own[i].resident->at;
+    s->op.sums_ns = dots_ns(k->dots);
+}
+
 /* ---- ahead of barriers ----------------------------------------------------------------------- */
 /* The barrier that units have just passed when they reach statement i of q: before it, or at the
  * end of the loop that begins with it. */
@@ -144,5 +154,6 @@ void pass_onchip(Program *p) {
     OnchipWalk w = {.p = p, .o = p->onchip, .products = p->phases ? 0 : -1};
     seq_each(p->top, find_residents, &w);
     place(p);
+    seq_each(p->top, look_near, NULL);
     find_ahead(p, p->top);
 }

@@ -1,0 +1,260 @@
+/* latency.c: how long the threads of a block take for their unit's part of a group on a GPU, where
+ * they wait and do not compute: round trips of loads that depend on each other, elementary
+ * functions one behind the other, iterations of one thread, exchanges and barriers.
+ *
+ * The rules are those by which codegen/emulate/count.cc counts a launch; the numbers are the
+ * device's. Sums of products that their kernel has planned are in Stmt.op.sums_ns; before that
+ * their shape is guessed. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "utask/product.h"
+#include "utask/walk.h"
+
+#include <math.h>
+
+#define LONG_SUM 32 /* terms that a team of threads shares (scheduler/kernel/threads.c) */
+#define FEW 256     /* positions of a unit below which a team takes each */
+#define FEW_ROWS 3  /* rows below which all of the block takes each */
+#define PRODUCT_LEAST                                                                              \
+    8             /* terms of a sum of products that a block shares (scheduler/kernel/dots.c) */
+#define COPIES 16 /* floats of a thread's copies that are on their way together */
+#define BEGIN 20  /* cycles in which a function begins and ends */
+
+typedef struct Path { /* of one evaluation */
+    double trips;     /* loads that wait for each other */
+    double loads;     /* all of them */
+    double ns;        /* of functions, and of sums over terms */
+} Path;
+
+typedef struct PathWalk {
+    const Program *p;
+    const Device *d;
+    const Stmt *s;
+    double unknown;
+    int units;
+    double positions; /* of a unit */
+    double team;      /* threads that share a sum */
+    int products;     /* sums of products by the block */
+    double sums_ns;   /* of them */
+    Map *seen;        /* expression id -> 1 + trips below it */
+    Path path;
+} PathWalk;
+
+static double size_of(const PathWalk *k, const Expr *e) {
+    int64_t v;
+    return !e || !e_is_int(e, &v) ? k->unknown : v > 0 ? (double)v : 0;
+}
+
+static bool is_own(const PathWalk *k, const Tensor *t) {
+    for (int i = 0; i < k->s->op.n; i++)
+        if (k->s->op.t[i] == t) return true;
+    return false;
+}
+
+static double terms_of(const PathWalk *k, const Expr *reduce) {
+    double n = 1;
+    for (int i = 0; i < reduce->naxis; i++) n *= size_of(k, reduce->raxis[i]->extent);
+    return n;
+}
+
+/* By the block, as one matrix product (scheduler/kernel/dots.h). */
+static bool is_product(const PathWalk *k, Expr *e) {
+    if (k->s->op.kernel && !k->s->op.sums_ns) return false;
+    return is_fast_product(e) && dtype_is_float(e->dtype) && terms_of(k, e) >= PRODUCT_LEAST;
+}
+
+static double exchange_ns(const Device *d, double team) {
+    const double lanes = fmin(team, d->warp), warps = team / lanes;
+    double ns = log2(fmax(lanes, 1)) * d->shuffle_ns;
+    if (warps > 1) ns += 2 * d->level[LEVEL_CORE].barrier_ns + (1 + warps / 8) * d->core_load_ns;
+    return ns;
+}
+
+/* ---- what stays on chip ---------------------------------------------------------------------- */
+typedef struct Factors {
+    Cx *c;
+    Map *seen;
+    double bytes;
+} Factors;
+
+static void add_factors(Factors *k, Expr *e) {
+    SumProduct p;
+    if (!(e->flags & EF_REDUCE) || !map_add(k->seen, (uint64_t)e->id << 1 | 1)) return;
+    if (e->op == E_REDUCE && product_of(e, &p)) {
+        for (int i = 0; i < 2; i++)
+            if (p.load[i] && p.load[i]->t->kind == TK_CONST &&
+                map_add(k->seen, (uint64_t)p.load[i]->t->id << 1))
+                k->bytes += cost_bytes(p.load[i]->t);
+        return;
+    }
+    for (int i = 0; i < e->n; i++) add_factors(k, e->a[i]);
+}
+
+static void add_group(void *user, Stmt *s) {
+    for (int i = 0; s->kind == S_OP && i < s->op.n; i++) add_factors(user, s->op.t[i]->body);
+}
+
+double cost_kept(const Program *p, int units) {
+    Schedule *plan = p->schedule;
+    if (plan->weights_bytes < 0) {
+        Factors k = {.c = p->cx, .seen = map_new(p->cx->a)};
+        seq_each(p->top, add_group, &k);
+        plan->weights_bytes = k.bytes;
+    }
+    const double room = 0.75 * (double)plan->device->level[LEVEL_CORE].bytes * units;
+    return plan->weights_bytes > room ? room / plan->weights_bytes : 1;
+}
+
+/* ---- sums of products ------------------------------------------------------------------------ */
+/* Elements of a factor that a unit copies to its memory. */
+static double copied(const PathWalk *k, const Expr *reduce, const Expr *factor) {
+    const Tensor *lead = k->s->op.t[0];
+    double n = terms_of(k, reduce);
+    int most = -1;
+    if (factor->op == E_LOAD && factor->t->kind == TK_CONST) return 0;
+    for (int i = 0; i < lead->rank; i++)
+        if (most < 0 || size_of(k, lead->dim[i]) > size_of(k, lead->dim[most])) most = i;
+    for (int i = 0; i < lead->rank; i++) {
+        if (!e_uses_axis(factor, lead->axis[i])) continue;
+        const bool split = k->s->op.split ? lead->axis[i] == k->s->op.split : i == most;
+        n *= split ? ceil(size_of(k, lead->dim[i]) / k->units) : size_of(k, lead->dim[i]);
+    }
+    return n;
+}
+
+/* Of the block for a sum of products at each of a unit's positions. */
+static double product_ns(const PathWalk *k, Expr *e) {
+    const Device *d = k->d;
+    const double meet = d->level[LEVEL_CORE].barrier_ns, busy = fmax(d->threads / d->warp / 4, 1);
+    SumProduct p;
+    double staged = 0;
+    if (product_of(e, &p)) staged = copied(k, e, p.factor[0]) + copied(k, e, p.factor[1]);
+    double team = 1, sums = fmax(k->positions, 1);
+    while (team < d->warp && 2 * team * sums <= d->threads) team *= 2;
+    const double each = ceil(sums * team / d->threads), steps = ceil(terms_of(k, e) / 4 / team);
+    const double side = floor(sqrt(each)), loads = side + ceil(each / side);
+    const double issue = steps * (2 * loads + 4 * each) * d->cycle_ns * busy;
+    const double kept = cost_kept(k->p, k->units),
+                 load = kept * d->core_load_ns + (1 - kept) * d->load_ns;
+    const double rounds = d->async ? 1 : ceil(staged / d->threads / COPIES);
+    return d->load_ns * rounds + 2 * meet + staged / d->threads * d->cycle_ns * busy + issue +
+           ceil(steps * ceil(each / side) / 8) * load + log2(team) * d->shuffle_ns + meet;
+}
+
+/* ---- expressions ----------------------------------------------------------------------------- */
+static double walk(PathWalk *k, Expr *e);
+
+static double flight_ns(const PathWalk *k, const Path *x, double times) {
+    return x->trips * ceil(times / 8) * k->d->load_ns + times * (x->loads * k->d->cycle_ns + x->ns);
+}
+
+/* A sum that its thread, or team, computes term by term. */
+static double walk_terms(PathWalk *k, Expr *e) {
+    const double terms = terms_of(k, e);
+    const double team = terms >= LONG_SUM && e->kind < R_ARGMAX ? k->team : 1;
+    const Path around = k->path;
+    Map *const seen = k->seen;
+    k->path = (Path){0};
+    k->seen = map_new(k->p->cx->a);
+    k->path.trips = walk(k, e->a[0]);
+    const double ns =
+        flight_ns(k, &k->path, ceil(terms / team)) + (team > 1 ? exchange_ns(k->d, team) : 0);
+    k->path = around;
+    k->seen = seen;
+    k->path.ns += ns;
+    return 0;
+}
+
+/* Adds the work of e, once; returns how many loads wait for each other in it. */
+static double walk(PathWalk *k, Expr *e) {
+    if (e->pure || e->op == E_AXIS) return 0;
+    const double *known = map_geti(k->seen, (uint64_t)e->id + 1);
+    if (known) return *known;
+    double *trips = NEW(k->p->cx->a, double);
+    map_seti(k->seen, (uint64_t)e->id + 1, trips);
+    if (e->op == E_REDUCE) {
+        if (is_product(k, e)) {
+            k->products++;
+            if (!k->s->op.sums_ns) k->sums_ns += product_ns(k, e);
+        } else
+            walk_terms(k, e);
+        return *trips;
+    }
+    const int n = e->op == E_TELL ? 1 : e->n;
+    for (int i = 0; i < n; i++) *trips = fmax(*trips, walk(k, e->a[i]));
+    if (e->op != E_LOAD)
+        k->path.ns +=
+            e_work(e->op)->cycles * k->d->cycle_ns * (dtype_is_float(e->dtype) || e->op != E_DIV);
+    else if (!is_own(k, e->t)) {
+        k->path.loads++;
+        ++*trips;
+    }
+    return *trips;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+typedef struct LongSums {
+    bool row, every; /* some do not move along the last axis; some do */
+    double most;
+} LongSums;
+
+static void find_long(const PathWalk *k, Map *seen, Expr *e, const Axis *inner, LongSums *x) {
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return;
+    if (e->op != E_REDUCE) {
+        for (int i = 0; i < e->n; i++) find_long(k, seen, e->a[i], inner, x);
+        return;
+    }
+    if (terms_of(k, e) < LONG_SUM || e->kind >= R_ARGMAX || is_product(k, e)) return;
+    x->most = fmax(x->most, terms_of(k, e));
+    if (inner && !e_uses_axis(e, inner))
+        x->row = true;
+    else
+        x->every = true;
+}
+
+/* Positions of the busiest of so many units; *last: along the last axis. */
+static double positions_of(const PathWalk *k, double *last) {
+    const Tensor *lead = k->s->op.t[0];
+    double n = 1, longest = 1, at_last = 1;
+    for (int i = 0; i < lead->rank; i++) {
+        const bool part = k->s->op.at && k->s->op.at[i];
+        const double size = size_of(k, part ? lead->axis[i]->extent : lead->dim[i]);
+        const bool split = k->s->op.split == lead->axis[i];
+        n *= size;
+        if (split || (!k->s->op.split && size > longest)) longest = size;
+        at_last = size;
+    }
+    const double grain = k->s->op.split ? fmax(k->s->op.grain, 1) : 1;
+    const double share = k->s->op.split || k->units > 1
+                             ? fmin(ceil(ceil(longest / grain) / k->units) * grain, longest)
+                             : longest;
+    const bool inner = lead->rank && (k->s->op.split ? k->s->op.split == lead->axis[lead->rank - 1]
+                                                     : at_last == longest);
+    *last = inner ? share : at_last;
+    return n / fmax(longest, 1) * share;
+}
+
+double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknown) {
+    const Device *d = p->schedule->device;
+    const Tensor *lead = s->op.t[0];
+    PathWalk k = {p, d, s, unknown, units > 1 ? units : 1, .seen = map_new(p->cx->a)};
+    double last, iterations = 1, teams = d->threads;
+    k.positions = positions_of(&k, &last);
+    if (k.positions <= 0) return d->cycle_ns * BEGIN;
+    LongSums sums = {0};
+    Map *seen = map_new(p->cx->a);
+    const Axis *inner = lead->rank ? lead->axis[lead->rank - 1] : NULL;
+    for (int i = 0; i < s->op.n; i++) find_long(&k, seen, s->op.t[i]->body, inner, &sums);
+    const bool team = sums.row || (sums.every && k.positions < FEW);
+    const double rows = sums.row ? k.positions / fmax(last, 1) : k.positions;
+    k.team = !team ? 1 : rows < FEW_ROWS && sums.most >= d->threads ? d->threads : d->warp;
+    teams = d->threads / k.team;
+    for (int i = 0; i < s->op.n; i++) k.path.trips = fmax(k.path.trips, walk(&k, s->op.t[i]->body));
+    if (sums.row) iterations = ceil(last / k.team);
+    /* Stores keep what follows from being loaded before. */
+    double ns = k.path.ns +
+                (k.path.trips * d->load_ns + (k.path.loads + s->op.n) * d->cycle_ns) * iterations;
+    ns *= ceil(rows / teams);
+    if (k.products) ns += (s->op.sums_ns ? s->op.sums_ns : k.sums_ns) + d->core_load_ns;
+    return ns + d->cycle_ns * BEGIN;
+}
