@@ -480,7 +480,7 @@ static void walk_within(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < s->loop.carry.n; i++) touch(x, s->loop.carry.p[i].next, true, part_whole);
     for (int i = 0; i < s->loop.scan.n; i++) touch(x, s->loop.scan.p[i].elem, true, part_whole);
     order(x, q, at);
-    if (s->loop.within->k->scratch) all_have(x, ON_SCRATCH);
+    if (s->loop.within->k->scratch) use_scratch(x);
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
 }
 
