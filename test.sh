@@ -210,6 +210,14 @@ contrib() {
     "$PYTHON" $check 112 --target cpu --threads 2 --group 28
 }
 
+# Reductions, selections, scatters and scans, which the threads of a GPU's block share.
+reductions() {
+    local check=("$PYTHON" tests/random/reduce_check.py --braid $BRAID)
+    "${check[@]}" 10 --seed $SEED --target interp
+    "${check[@]}" 3 --seed $SEED --target emulate:cuda --target emulate:hip --threads 3
+    "${check[@]}" 2 --seed $((SEED + 3)) --target emulate:cuda
+}
+
 # Blocks of rows by weights that are fetched ahead.
 rows() { "$PYTHON" tests/random/rows_check.py --seed $SEED --braid $BRAID; }
 
@@ -477,11 +485,16 @@ step mutated mutated
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
+step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.8 --braid $BRAID rnnt lstm_operator treelstm seq2seq mamba earlyexit_3
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
+step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
+step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
 step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-beside "$PYTHON" tests/gpu/beside_check.py 10 --seed $SEED --braid $BRAID
+step emulated-beside "$PYTHON" tests/gpu/beside_check.py 10 --seed $SEED --braid $BRAID
+step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 60
 step emulated-conf emulated conformance --folders 50
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"

@@ -10,6 +10,7 @@ commands from one and answers on the other, each a line of JSON:
              time of the processor, of all threads, is to be measured instead of that of the clock
     time     runs it repeatedly, and answers with the seconds of each run; on a GPU with the means
              of short groups of runs
+    calls    runs it repeatedly, waits for the end of each run, and answers with the seconds by the host's clock
     check    runs it once more and compares again
 """
 import gc
@@ -70,6 +71,15 @@ def measure(run, clock, budget, most):
     return found
 
 
+def calls(run, budget):
+    """The seconds of calls as a caller sees them who waits for each."""
+    clock = device.HostClock(wait=device.here.wait)
+    found, end = [], time.perf_counter() + budget
+    while not found or len(found) < 1000 and time.perf_counter() < end:
+        found.append(clock.time(run, 1))
+    return found
+
+
 def contestant(peer, threads, commands, answers):
     run, kept = None, []
     for line in commands:
@@ -83,6 +93,8 @@ def contestant(peer, threads, commands, answers):
                 work, _, fetch = kept
                 wrong = tasks.difference(fetch(run()), work.expected)[1]
                 reply = {"wrong": f"after all runs, {wrong}"} if wrong else {}
+            elif request["command"] == "calls":
+                reply = {"calls": calls(run, request["budget"])}
             else:
                 clock = kept[0].clock
                 reply = {"times": measure(run, clock, request["budget"], request["most"])}

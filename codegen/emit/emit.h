@@ -108,7 +108,7 @@ typedef struct Bound {
 } Bound;
 typedef struct Late {
     const Tensor *t;
-    int depth; /* fn_depth */
+    int depth; /* of elementary functions, one behind the other */
 } Late;
 typedef struct Fn {
     Emit *em;
@@ -170,8 +170,8 @@ void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 /* Of the cast of a float32 value that is limited to what a small integer has: the value in int32;
  * NULL: e is none. */
 const char *fn_clipped(Fn *f, const Expr *e);
-/* How many elementary functions e waits for, one behind the other. */
-int fn_depth(Fn *f, const Expr *e);
+/* Loads of t from now on have this value: it may come from elementary functions. */
+void fn_computed(Fn *f, const Tensor *t, const Expr *value);
 const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 const char *fn_loaded(Fn *f, DType t, const char *bits); /* the value that they stand for */
 
@@ -191,6 +191,7 @@ typedef struct Group {
     Sb body;
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
+    VEC(Expr *) arg_e;    /* conditions that the caller computes */
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
     const Stmt *loop;     /* it is all of this loop; NULL: a group */

@@ -218,7 +218,12 @@ static int depth_of(Fn *f, Map *seen, const Expr *e) {
     map_seti(seen, key, (void *)(most + 1));
     return (int)most;
 }
-int fn_depth(Fn *f, const Expr *e) { return depth_of(f, map_new(f->a), e); }
+static int function_depth(Fn *f, const Expr *e) { return depth_of(f, map_new(f->a), e); }
+
+void fn_computed(Fn *f, const Tensor *t, const Expr *value) {
+    const Late late = {t, function_depth(f, value)};
+    if (late.depth) vec_push(f->a, &f->late, late);
+}
 
 static const char *scalar(Fn *f, Expr *e) {
     const ExprRow *o = &expr_row[e->op];
@@ -227,7 +232,7 @@ static const char *scalar(Fn *f, Expr *e) {
     const char *x = fn_expr(f, e->a[0]), *y = e->n > 1 ? fn_expr(f, e->a[1]) : NULL;
     if (o->flags & OP_TWICE && strlen(x) > 24) x = fn_temp(f, e->a[0]);
     if (k < C_INT && f->em && emit_is_gpu(f->em) && is_function(e)) {
-        const int depth = fn_depth(f, e) - 1;
+        const int depth = function_depth(f, e) - 1;
         if (depth) x = arena_printf(f->a, "bk_then(%s, %d)", x, depth);
     }
     Sb s = {.a = f->a};

@@ -71,9 +71,7 @@ static void declare_member(Group *g, int i, Expr *value) {
         value = value->a[0];
     const char *v = fn_expr(f, value);
     fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
-    if (!emit_is_gpu(g->em)) return;
-    const Late late = {g->k->t[i], fn_depth(f, value)};
-    if (late.depth) vec_push(f->a, &f->late, late);
+    if (emit_is_gpu(g->em)) fn_computed(f, g->k->t[i], value);
 }
 
 static void store_member(Group *g, int i, Expr *position) {
@@ -196,6 +194,26 @@ static double estimate_ns(const Program *p, const Stmt *s) {
     return cost_stmt_ns(p, s, schedule_units(p->schedule, s->level));
 }
 
+/* A divisor in e may be 0 where the group does not evaluate it. */
+static bool divides(const Expr *e) {
+    bool any = e->op == E_DIV || e->op == E_FDIV || e->op == E_MOD;
+    for (int i = 0; i < e->n && !any; i++) any = divides(e->a[i]);
+    return any;
+}
+
+/* Conditions below e that are the same for all positions are parameters on GPUs: so equal groups
+ * that differ in constants alone, as those of a diagonal do in when they begin, share a function.
+ */
+static void take_conditions(Group *g, Map *seen, Expr *e) {
+    if (!(e->flags & EF_SYM) || !map_add(seen, (uint64_t)e->id + 1)) return;
+    if (e->dtype == DT_BOOL && !(e->flags & ~EF_SYM) && e->n > 0 && !divides(e)) {
+        fn_bind(&g->f, e, arena_printf(g->em->a, "c%d", g->arg_e.n));
+        vec_push(g->em->a, &g->arg_e, e);
+        return;
+    }
+    for (int i = 0; i < e->n; i++) take_conditions(g, seen, e->a[i]);
+}
+
 void group_begin(Group *g, Emit *em, const Kernel *k) {
     g->em = em;
     g->k = k;
@@ -237,6 +255,10 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
         sb_printf(&params, ", %s s%d", c_type(g->arg_s.p[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->symbol(kernel, g->arg_s.p[i]));
     }
+    for (int i = 0; i < g->arg_e.n; i++) {
+        sb_printf(&params, ", bool c%d", i);
+        sb_printf(&args, ", %s", fn_uniform(kernel, g->arg_e.p[i]));
+    }
     sb_puts(&params, more);
     sb_puts(&args, more_args);
     if (g->turns) {
@@ -270,6 +292,9 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Tensor *lead = k->t[0];
     Group g = {0};
     group_begin(&g, em, k);
+    Map *seen = map_new(em->a);
+    for (int i = 0; i < k->n && emit_is_gpu(em) && !em->p->nfunc; i++)
+        take_conditions(&g, seen, k->value[i]);
     for (int d = 0; s->op.at && d < lead->rank; d++) { /* stores outside are skipped */
         if (!s->op.at[d]) continue;
         Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));

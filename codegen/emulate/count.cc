@@ -194,7 +194,7 @@ void arrive(Thread *t) {
         c.waits += rest > 0 && (c.slowest == k_device || c.slowest == k_remote);
         c.now = until;
     }
-    c.ready = c.done = c.chain = 0;
+    c.ready = c.done = c.chain = c.base = 0;
     for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = 0;
     c.slowest = k_near;
     for (Recent &r : c.recent) r.flying = 0;
@@ -210,7 +210,8 @@ void compute(Thread *t, double ns) {
 // An elementary function of what is loaded and of functions that are less deep.
 void compute_function(Thread *t, const Math &math) {
     Count &c = t->count;
-    const double there = std::max(c.ready, c.now), before = std::max(c.done, there),
+    const double there = std::max(std::max(c.ready, c.now), c.base),
+                 before = std::max(c.done, there),
                  from = c.depth ? std::max(there, c.until[c.depth - 1]) : there;
     c.begun[c.depth] += math.instructions * latency().cycle;
     const double end = from + std::max(math.depth * latency().fma, c.begun[c.depth]);
@@ -422,7 +423,10 @@ void count_copy(Thread *t, uintptr_t from) {
     t->count.copied = std::max(t->count.copied, t->count.now + (on_chip ? l.remote : l.device));
 }
 void count_then(Thread *t, int depth) {
-    t->count.depth = std::min(static_cast<unsigned>(depth), kDepth - 1);
+    Count &c = t->count;
+    for (unsigned i = 0; i < kDepth && depth < 0; i++) c.until[i] = c.done, c.begun[i] = 0;
+    c.base = depth < 0 ? c.done : c.base;
+    c.depth = depth < 0 ? 0 : std::min(static_cast<unsigned>(depth), kDepth - 1);
 }
 
 void count_copied(Thread *t) {

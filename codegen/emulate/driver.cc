@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -154,21 +155,35 @@ int launch(Function *f, const unsigned *grid, const unsigned *block, unsigned cl
     return capture_step(stream, start) ? EMU_SUCCESS : start();
 }
 
+std::map<uintptr_t, size_t> pinned; // host memory that the device can reach
+bool pinned_inside(const void *p, size_t bytes) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p);
+    auto next = pinned.upper_bound(at);
+    if (next == pinned.begin()) return false;
+    --next;
+    return at + bytes <= next->first + next->second;
+}
+
 int copy(uint64_t device_to, void *to, uint64_t device_from, const void *from, size_t bytes,
          void *stream) {
     Hold hold(lock);
     if (int e = check_context()) return e;
     if (!stream_good(stream)) return EMU_INVALID_HANDLE;
-    if (capture_on(stream)) return EMU_INVALID_VALUE;
     if (!bytes) return EMU_SUCCESS;
     if (device_to && !heap_inside(device_to, bytes)) return EMU_INVALID_VALUE;
     if (device_from && !heap_inside(device_from, bytes)) return EMU_INVALID_VALUE;
     if (device_to) to = reinterpret_cast<void *>(device_to);
     if (device_from) from = reinterpret_cast<const void *>(device_from);
     if (!to || !from) return EMU_INVALID_VALUE;
-    memmove(to, from, bytes);
-    if (device_to) memory_written(device_to, bytes);
-    return EMU_SUCCESS;
+    if (capture_on(stream) && ((!device_to && !pinned_inside(to, bytes)) ||
+                               (!device_from && !pinned_inside(from, bytes))))
+        return EMU_INVALID_VALUE;
+    auto step = [=]() -> int {
+        memmove(to, from, bytes);
+        if (device_to) memory_written(device_to, bytes);
+        return EMU_SUCCESS;
+    };
+    return capture_step(stream, step) ? EMU_SUCCESS : step();
 }
 
 int make(void **handle, int kind) {
@@ -427,11 +442,13 @@ int emu_mem_alloc(uint64_t *at, size_t bytes) {
     Hold hold(lock);
     if (int e = check_context()) return e;
     if (!bytes) return EMU_INVALID_VALUE;
+    if (capture_forbids()) return EMU_CAPTURE_UNSUPPORTED;
     return heap_alloc(at, bytes) ? EMU_SUCCESS : EMU_OUT_OF_MEMORY;
 }
 int emu_mem_free(uint64_t at) {
     Hold hold(lock);
     if (int e = check_context()) return e;
+    if (capture_forbids()) return EMU_CAPTURE_UNSUPPORTED;
     return !at || heap_free(at) ? EMU_SUCCESS : EMU_INVALID_VALUE;
 }
 int emu_mem_alloc_async(uint64_t *at, size_t bytes, void *stream) {
@@ -449,10 +466,16 @@ int emu_mem_get_info(size_t *available, size_t *total) {
 int emu_mem_host_alloc(void **memory, size_t bytes, unsigned) {
     if (int e = check_context()) return e;
     if (!bytes) return EMU_INVALID_VALUE;
+    Hold hold(lock);
+    if (capture_forbids()) return EMU_CAPTURE_UNSUPPORTED;
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    if (*memory) pinned[reinterpret_cast<uintptr_t>(*memory)] = bytes;
     return *memory ? EMU_SUCCESS : EMU_OUT_OF_MEMORY;
 }
 int emu_mem_free_host(void *memory) {
+    Hold hold(lock);
+    if (capture_forbids()) return EMU_CAPTURE_UNSUPPORTED;
+    pinned.erase(reinterpret_cast<uintptr_t>(memory));
     free(memory);
     return EMU_SUCCESS;
 }
@@ -481,9 +504,12 @@ template <class T> static int fill(uint64_t to, T value, size_t count, void *str
     if (!stream_good(stream)) return EMU_INVALID_HANDLE;
     if (!count) return EMU_SUCCESS;
     if (to % sizeof(T) || !heap_inside(to, count * sizeof(T))) return EMU_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) reinterpret_cast<T *>(to)[i] = value;
-    memory_written(to, count * sizeof(T));
-    return EMU_SUCCESS;
+    auto step = [=]() -> int {
+        for (size_t i = 0; i < count; i++) reinterpret_cast<T *>(to)[i] = value;
+        memory_written(to, count * sizeof(T));
+        return EMU_SUCCESS;
+    };
+    return capture_step(stream, step) ? EMU_SUCCESS : step();
 }
 int emu_memset_d8_async(uint64_t to, unsigned char value, size_t count, void *stream) {
     return fill(to, value, count, stream);
@@ -504,7 +530,9 @@ static int stream_check(const void *stream) {
     if (int e = check_context()) return e;
     return stream_good(stream) ? EMU_SUCCESS : EMU_INVALID_HANDLE;
 }
-int emu_stream_synchronize(void *stream) { return stream_check(stream); }
+int emu_stream_synchronize(void *stream) {
+    return capture_forbids() ? EMU_CAPTURE_UNSUPPORTED : stream_check(stream);
+}
 int emu_stream_query(void *stream) { return stream_check(stream); }
 int emu_stream_wait_event(void *stream, void *event, unsigned) {
     return is(event, o_event) ? stream_check(stream) : EMU_INVALID_HANDLE;
@@ -512,12 +540,17 @@ int emu_stream_wait_event(void *stream, void *event, unsigned) {
 int emu_event_create(void **event, unsigned) { return make(event, o_event); }
 int emu_event_destroy(void *event) { return unmake(event, o_event); }
 int emu_event_record(void *event, void *stream) {
+    if (capture_forbids()) return EMU_CAPTURE_UNSUPPORTED;
     return is(event, o_event) ? stream_check(stream) : EMU_INVALID_HANDLE;
 }
 int emu_event_synchronize(void *event) {
+    if (capture_forbids()) return EMU_CAPTURE_UNSUPPORTED;
     return is(event, o_event) ? EMU_SUCCESS : EMU_INVALID_HANDLE;
 }
-int emu_event_query(void *event) { return is(event, o_event) ? EMU_SUCCESS : EMU_INVALID_HANDLE; }
+int emu_event_query(void *event) {
+    if (capture_forbids()) return EMU_CAPTURE_UNSUPPORTED;
+    return is(event, o_event) ? EMU_SUCCESS : EMU_INVALID_HANDLE;
+}
 int emu_event_elapsed_time(float *milliseconds, void *start, void *end) {
     if (!is(start, o_event) || !is(end, o_event)) return EMU_INVALID_HANDLE;
     *milliseconds = 0;

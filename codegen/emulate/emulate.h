@@ -147,7 +147,8 @@ void emu_matrix_tf32(float *c, const unsigned *a, int lines, const unsigned *b);
 /* cp.async: the copy is made when the thread waits for it. */
 void emu_copy_async(void *to, const void *from, unsigned bytes);
 void emu_copied();
-/* The elementary function that follows waits for others, `depth` one behind the other. */
+/* The elementary function that follows waits for others, `depth` one behind the other; -1: all that
+ * follow wait for all so far. */
 void emu_then(int depth);
 int __any_sync(unsigned long long mask, int value);
 int __all_sync(unsigned long long mask, int value);

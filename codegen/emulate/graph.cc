@@ -16,6 +16,7 @@ struct Graph {
 };
 Graph *capturing; // the steps recorded on captured_stream, or null
 void *captured_stream;
+bool capture_strict, capture_broken; // mode 0; a call that it forbids was made
 
 struct Blas {
     void *stream;
@@ -82,8 +83,19 @@ bool emu::capture_step(const void *stream, std::function<int()> step) {
 }
 bool emu::capture_on(const void *stream) { return capturing && stream == captured_stream; }
 
-int emu_stream_begin_capture(void *stream, int) {
+bool emu::capture_forbids() {
+    if (!capturing || !capture_strict) return false;
+    return capture_broken = true;
+}
+
+int emu_stream_is_capturing(void *stream, int *status) {
+    *status = capture_on(stream);
+    return EMU_SUCCESS;
+}
+int emu_stream_begin_capture(void *stream, int mode) {
     if (!stream || capturing) return EMU_INVALID_VALUE;
+    capture_strict = mode == 0;
+    capture_broken = false;
     capturing = new Graph;
     captured_stream = stream;
     return EMU_SUCCESS;
@@ -92,7 +104,10 @@ int emu_stream_end_capture(void *stream, void **graph) {
     if (!capture_on(stream)) return EMU_INVALID_VALUE;
     *graph = capturing;
     capturing = nullptr;
-    return EMU_SUCCESS;
+    if (!capture_broken) return EMU_SUCCESS;
+    delete static_cast<Graph *>(*graph);
+    *graph = nullptr;
+    return EMU_CAPTURE_INVALIDATED;
 }
 int emu_graph_instantiate(void **exec, void *graph, unsigned long long flags) {
     if (!graph || flags) return EMU_INVALID_VALUE;

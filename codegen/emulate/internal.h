@@ -78,7 +78,8 @@ constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDep
 struct Count {
     double now, began, copied; // ns
     double ready, done,
-        chain; // loads are there; what is computed is; of that, elementary functions
+        chain;   // loads are there; what is computed is; of that, elementary functions
+    double base; // what all functions wait for is there
     double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
     unsigned depth;                      // of the next function
     const Segment *path;
@@ -236,6 +237,8 @@ void count_report(const char *path); // adds a line
 
 // ---- capture (graph.cc)
 bool capture_on(const void *stream);
+// Whether a capture forbids the call that is made, which ends it.
+bool capture_forbids();
 // Records the step for a graph if the stream is captured; returns false if the caller must run it.
 bool capture_step(const void *stream, std::function<int()> step);
 

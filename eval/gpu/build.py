@@ -4,7 +4,8 @@
     build.py --braid BRAID --target T --pack PACK --out WORK [--models NAME,…] [--small] [--jobs N]
 
     WORK/data/bBATCH/NAME    model.onnx, data.npz, options.json, test_data_set_0
-    WORK/libs/bBATCH/NAME.so its library, with its weights; NAME.log says why there is none
+    WORK/libs/bBATCH/NAME.so its library, with its weights, beside its text (.cu) and code object (.cubin); NAME.log
+                             says why there is none
     WORK/check/bBATCH/NAME   links to these, as model.so and test_data_set_0: a folder for `braid test`
     WORK/build.json          the result of each, rewritten after each
 
@@ -15,6 +16,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ EVAL = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
 
 LONGEST = ("skipnet", "bert", "nasrnn", "mamba")  # first, as they take longest
+EM_CUDA = 190
 PATIENCE = 200  # seconds for one
 
 
@@ -52,15 +55,31 @@ def export(out, name, file, batch, small):
     return at
 
 
+def keep_code(library):
+    """Writes the GPU's code object in a library, an ELF file in the ELF file, beside it."""
+    with open(library, "rb") as f:
+        data = f.read()
+    at = 0
+    while (at := data.find(b"\x7fELF", at + 1)) > 0:
+        if struct.unpack_from("<H", data, at + 18)[0] == EM_CUDA:
+            # its section headers are what comes last
+            headers, size, n = struct.unpack_from("<Q", data, at + 40)[0], *struct.unpack_from("<HH", data, at + 58)
+            with open(library.removesuffix(".so") + ".cubin", "wb") as f:
+                f.write(data[at:at + max(headers + size * n, 64)])
+            return
+
+
 def compile_one(args, folder, place, options=()):
     """Compiles folder/model.onnx to LIBS/place.so, and makes a folder of CHECK with it."""
     library = os.path.join(args.out, "libs", place + ".so")
     check = os.path.join(args.out, "check", place)
     os.makedirs(os.path.dirname(library), exist_ok=True)
+    text = library.removesuffix(".so") + (".cu" if ":" in args.target else ".c")
     done = subprocess.run([args.braid, "compile", os.path.join(folder, "model.onnx"), "--target",
-                           args.target, "-o", library, *options], capture_output=True, text=True)
+                           args.target, "-o", library, "--emit", text, *options], capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr.strip() or f"braid ended with {done.returncode}")
+    keep_code(library)
     os.makedirs(check)
     os.symlink(os.path.abspath(library), os.path.join(check, "model.so"))
     weights = os.path.abspath(library) + ".weights"

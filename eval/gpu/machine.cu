@@ -22,6 +22,7 @@
 #define BK_THREADS 256
 #define BK_WARP 32
 #define BK_GIVEN_AT -1
+#define BK_SHARED_BYTES 16384
 /* Chips below 9.0 have no clusters. */
 #if !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 900
 #define CLUSTERS
@@ -34,6 +35,8 @@
 #include "codegen/text/gpu/prelude.inc"
 #include "codegen/text/scalar.inc"
 #include "codegen/text/math.inc"
+#include "codegen/text/gpu/team.inc"
+#include "codegen/text/gpu/dots.inc"
 
 namespace cg = cooperative_groups;
 
@@ -132,6 +135,39 @@ __global__ void __launch_bounds__(BK_THREADS) cluster_syncs(int n) {
     for (int i = 0; i < n; i++) cg::this_cluster().sync();
 #endif
 }
+/* A barrier of the cluster by a word of each block at which all others arrive. */
+__global__ void __launch_bounds__(BK_THREADS) cluster_arrivals(int n) {
+#ifdef CLUSTERS
+    __shared__ uint64_t word;
+    cg::cluster_group cluster = cg::this_cluster();
+    const unsigned own = (unsigned)__cvta_generic_to_shared(&word), blocks = cluster.num_blocks();
+    unsigned other = 0;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(own), "r"(blocks) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    if (threadIdx.x < blocks)
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                     : "=r"(other)
+                     : "r"(own), "r"(threadIdx.x));
+    cluster.sync();
+    for (int i = 0; i < n; i++) {
+        __syncthreads();
+        if (threadIdx.x < blocks)
+            asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(other)
+                         : "memory");
+        unsigned done = 0;
+        while (!done)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 "
+                         "p, [%1], %2; "
+                         "selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(own), "r"((unsigned)i & 1)
+                         : "memory");
+    }
+    cluster.sync();
+#endif
+}
 /* The shared memory of the next block of the cluster. Its constructor waits until all blocks have
  * filled theirs; `wait` waits until all have read, before a block ends. */
 template <typename T> struct Next {
@@ -219,15 +255,79 @@ __global__ void __launch_bounds__(BK_THREADS) functions(float *x, int n) {
 #pragma unroll 4
         for (int j = threadIdx.x; j < ELEMENTS; j += BK_THREADS) x[j] = bk_tanhf(x[j] + 1);
 }
-/* Each thread reads what its neighbour wrote. */
-__global__ void __launch_bounds__(BK_THREADS) groups(float *x, int n) {
-    float *now = x + (int64_t)blockIdx.x * 2 * BK_THREADS, *next = now + BK_THREADS;
+/* A step of a recurrent layer of 256 as it is emitted (codegen/emit/gpu/dots.c): all units' last
+ * outputs come from L2 into the block's memory, where two columns of weights for each of four gates
+ * have been from the beginning; a warp makes a sum; two threads compute the gates and write. With
+ * `grid` all blocks meet behind each step, else a block reads what it wrote itself. */
+#define WIDE 256
+__global__ void __launch_bounds__(BK_THREADS)
+    resident_steps(bk_ctx *run, float *x, int n, bool grid) {
+    bk_ctx *k = bk_begin(run);
+    const int unit = (int)blockIdx.x, lane = (int)threadIdx.x % 32, sum = (int)threadIdx.x / 32;
+    float *const w = (float *)(bk_shared() + BK_SHARED_OWN), *const in = w + 8 * WIDE,
+                 *const sums = in + WIDE;
+    if (!grid) x += (int64_t)unit * 2 * WIDE;
+    for (int i = threadIdx.x; i < 8 * WIDE; i += BK_THREADS) w[i] = 1e-3f * (float)(i % 7);
     for (int i = 0; i < n; i++) {
-        next[threadIdx.x] = now[(threadIdx.x + 1) % BK_THREADS] + 1;
-        __syncthreads();
-        float *t = now;
-        now = next;
-        next = t;
+        const float *const now = x + i % 2 * WIDE;
+        float *const next = x + (1 - i % 2) * WIDE;
+        bk_block();
+        for (int at = bk_thread(); at < WIDE / 4; at += bk_threads())
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+            bk_copy4((float4 *)in + at, now + 4 * at, true, true);
+#else
+            ((float4 *)in)[at] = ((const float4 *)now)[at];
+#endif
+        bk_copied();
+        bk_block();
+        float acc = 0;
+        BK_UNROLL for (int at = 0; at < WIDE / 4; at += 32) acc = bk_dot4(
+            ((const float4 *)w)[sum * WIDE / 4 + at + lane], ((const float4 *)in)[at + lane], acc);
+        acc = bk_team_sum(acc);
+        if (lane == 0) sums[sum] = acc;
+        bk_block();
+        if (threadIdx.x < 2) {
+            const float *const s = sums + threadIdx.x;
+            const float c =
+                bk_sigmoidf(s[0]) * in[threadIdx.x] + bk_sigmoidf(s[2]) * bk_tanhf(s[4]);
+            next[(unit * 2 + (int)threadIdx.x) % WIDE] = bk_sigmoidf(s[6]) * bk_tanhf(c);
+        }
+        if (grid)
+            bk_barrier(k, unit);
+        else
+            __threadfence();
+    }
+    bk_end();
+}
+/* x = f(x), n times: what waits for a function waits so long. */
+struct F_fma {
+    static __device__ float of(float x) { return __fmaf_rn(x, 0.999f, 0.5f); }
+};
+struct F_exp {
+    static __device__ float of(float x) { return bk_expf(-x); }
+};
+struct F_sigmoid {
+    static __device__ float of(float x) { return bk_sigmoidf(x); }
+};
+struct F_tanh {
+    static __device__ float of(float x) { return bk_tanhf(x + 1); }
+};
+struct F_division {
+    static __device__ float of(float x) { return 1.5f / (x + 1); }
+};
+struct F_root {
+    static __device__ float of(float x) { return sqrtf(x + 1); }
+};
+template <typename F> __global__ void chain(int n, float *out) {
+    float x = out[threadIdx.x];
+    for (int i = 0; i < n; i++) x = F::of(x);
+    out[threadIdx.x] = x;
+}
+/* A store, and a fence behind it. */
+__global__ void fences(int n, float *out) {
+    for (int i = 0; i < n; i++) {
+        BK_LOOK(float, out + threadIdx.x) = (float)i;
+        bk_fence();
     }
 }
 
@@ -486,12 +586,19 @@ static void barriers(int cores) {
         });
     };
     measure(
-        "grid_barrier", "ns", "ours, a block on each multiprocessor",
+        "grid_barrier", "ns", "ours, of one hop, a block on each multiprocessor",
         [=] { return grid(grid_barriers, cores); }, "team_barrier_ns");
+    measure("recurrent_step", "ns",
+            "a layer of 256 with weights on chip, as emitted, and the grid's barrier", [=] {
+                return each(few, many, [=](int n) {
+                    return launch({cores, BK_THREADS, BK_SHARED_BYTES, true}, resident_steps, run,
+                                  scratch, n, true);
+                });
+            });
     measure("grid_barrier_2", "ns", "ours, two blocks on each",
             [=] { return grid(grid_barriers, 2 * cores); });
     measure("grid_barrier_16", "ns", "ours, 16 blocks", [=] { return grid(grid_barriers, 16); });
-    measure("grid_flags", "ns", "ours, one waits for all, then all for it",
+    measure("grid_flags", "ns", "ours, of two hops: one waits for all, then all for it",
             [=] { return grid(grid_flags, cores); });
     measure("grid_sync", "ns", "cooperative groups, a block on each multiprocessor",
             [=] { return synced(cores); });
@@ -533,6 +640,12 @@ static void clusters(void) {
                         return launch({n, BK_THREADS, 0, false, n}, cluster_syncs, i);
                     });
                 });
+    measure("cluster_arrivals", "ns", "a cluster of 8 by mbarriers at which all blocks arrive",
+            [=] {
+                return each(few, many, [=](int n) {
+                    return launch({size, BK_THREADS, 0, false, size}, cluster_arrivals, n);
+                });
+            });
     const double bytes = 16.0 * WORDS;
     measure(
         "cluster_read", "GB/s",
@@ -634,10 +747,29 @@ static void computing(int cores) {
                    ELEMENTS;
         },
         "function_ns");
+    bk_ctx *run = make_run(cores);
     measure(
-        "group", "ns", "256 elements, each from its neighbour's last value, and a block barrier",
-        [=] { return each(100, 2100, [=](int n) { return launch({cores}, groups, scratch, n); }); },
+        "group", "ns",
+        "a layer of 256 with weights on chip, as emitted, without the grid's barrier",
+        [=] {
+            return each(100, 2100, [=](int n) {
+                return launch({cores, BK_THREADS, BK_SHARED_BYTES, true}, resident_steps, run,
+                              scratch, n, false);
+            });
+        },
         "group_ns");
+    auto waits = [](const char *name, const char *about, void (*kernel)(int, float *)) {
+        measure(name, "ns", about, [=] {
+            return each(100, 2100, [=](int n) { return launch({1, 32}, kernel, n, scratch); });
+        });
+    };
+    waits("multiply_add_latency", "what waits for a multiply-add", chain<F_fma>);
+    waits("exp_latency", "for our exp", chain<F_exp>);
+    waits("sigmoid_latency", "for our sigmoid", chain<F_sigmoid>);
+    waits("tanh_latency", "for our tanh", chain<F_tanh>);
+    waits("division_latency", "for a division", chain<F_division>);
+    waits("root_latency", "for a square root", chain<F_root>);
+    waits("fence", "a store by a warp, and our fence behind it", fences);
 }
 
 int main(int argc, char **argv) {

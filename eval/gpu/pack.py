@@ -2,6 +2,7 @@
 """Writes the tests that eval/gpu/check.sh takes along: pack.py FOLDER [--quick]
 
     small/        five models of models/ at small sizes; the files `inputs` have the names of their inputs
+    fault/        a model that fails in the run when its `indices` are bad, for stress.py
     extra/        silero's voice detector: one step, and a stream as one kernel; `options` is for `braid compile`
     conformance/  the ONNX backend tests with control flow, and every EVERY-th other one
 
@@ -25,7 +26,7 @@ sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
 import models  # noqa: E402: after the paths
 from gpu.build import write_tests  # noqa: E402
 
-SMALL = ("lstm_operator", "seq2seq", "blockdrop", "treelstm", "mamba")
+SMALL = ("lstm_operator", "seq2seq", "blockdrop", "treelstm", "mamba", "earlyexit_3")
 CONTROL = re.compile(r"test_(loop|if|scan|lstm|gru|simple_rnn|rnn|sequence|optional|range|identity_seq)")
 EVERY = 8
 LARGEST = 1 << 20  # bytes of a conformance test
@@ -43,6 +44,35 @@ def small(out, names):
         onnx.save(built.model, os.path.join(folder, "model.onnx"))
         with open(os.path.join(folder, "inputs"), "w") as f:
             f.write("\n".join(order) + "\n")
+
+
+def fault(out):
+    """Rows by their indices, a product, and a loop that needs all of it in each step."""
+    r = np.random.default_rng(0)
+    rows, w = r.standard_normal((64, 96)).astype(np.float32), (r.standard_normal((96, 96)) / 10).astype(np.float32)
+    indices = r.integers(0, 64, 32)
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    faults (int64[32] indices) => (float[32, 96] y) <float[64, 96] rows, float[96, 96] w, int64 n = {20}> {
+        x = Gather (rows, indices)
+        y = Loop (n, , x) <body = body (int64 i, bool c, float[32, 96] h) => (bool d, float[32, 96] g) {
+            d = Identity (c)
+            m = MatMul (h, w)
+            t = Tanh (m)
+            g = Add (t, x)
+        }>
+    }"""
+    model = onnx.parser.parse_model(text)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend([numpy_helper.from_array(rows, "rows"), numpy_helper.from_array(w, "w"),
+                                    numpy_helper.from_array(np.array(20, np.int64), "n")])
+    h = x = rows[indices]
+    for _ in range(20):
+        h = np.tanh(h @ w) + x
+    folder = os.path.join(out, "fault")
+    write_tests(folder, [("indices", indices)], [("y", h)])
+    onnx.save(model, os.path.join(folder, "model.onnx"))
+    with open(os.path.join(folder, "inputs"), "w") as f:
+        f.write("indices\n")
 
 
 def sound():
@@ -99,6 +129,7 @@ def main():
     p.add_argument("--quick", action="store_true")
     args = p.parse_args()
     small(args.out, ("blockdrop",) if args.quick else SMALL)
+    fault(args.out)
     silero(args.out)
     conformance(args.out, 40 if args.quick else 1)
 

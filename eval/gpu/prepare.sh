@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Makes build/gpu, which eval/gpu/check.sh needs on a machine with a GPU, where nothing can be installed:
 #
-#     eval/gpu/prepare.sh [--braid FILE] [--chips 90,80] [--to FOLDER] [--quick]
+#     eval/gpu/prepare.sh [--braid FILE] [--chips 90,80] [--counted FILE] [--to FOLDER] [--quick]
 #
 #   braid         needs only libc and libm (--braid takes a program that is there)
 #   machine       measures what things cost, for these chips (none where there is no nvcc: it is compiled there)
-#   small/        five models with data, for compute-sanitizer
+#   small/        six models with data, for compute-sanitizer, the stress and the traces
+#   fault/        one of which runs fail, when its indices are bad
+#   counted.json  with --counted: what counted.py --out wrote, to stand beside the times
 #   extra/        silero's voice detectors, with what ONNX Runtime says of some sound
 #   conformance/  some of the ONNX backend tests
 #
@@ -15,13 +17,14 @@
 # (build/venv/bin/python, else python3).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-braid='' chips=90 to=build/gpu quick=()
+braid='' chips=90 counted='' to=build/gpu quick=()
 MOST=60 # MB
 while [[ $# -gt 0 ]]; do
     case $1 in
     --quick) quick=(--quick); shift; continue ;;
     --braid) braid=${2:?} ;;
     --chips) chips=${2:?} ;;
+    --counted) counted=${2:?} ;;
     --to) to=${2:?} ;;
     *) sed -n '2,5s/^# \?//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     esac
@@ -51,6 +54,7 @@ if command -v nvcc >/dev/null; then
 else
     echo "no nvcc: the check will compile machine.cu"
 fi
+[[ -z $counted ]] || cp "$counted" "$to/counted.json"
 "$python" eval/gpu/pack.py "$to" ${quick[@]+"${quick[@]}"}
 
 size=$(du -sm "$to" | cut -f 1)

@@ -16,11 +16,13 @@ PARTS = {
     "machine-build": "builds the next",
     "machine": "what launches, barriers and memory cost",
     "conformance": "ONNX backend tests, compiled here, against their stored outputs",
-    "sanitizer": "compute-sanitizer on small models",
     "build": "writes and compiles all models",
     "choices": "what the scheduler would choose by these costs",
     "models": "every model against the outputs that numpy expects",
     "times": "every model beside its peers",
+    "traces": "when blocks came to each synchronization, on small models",
+    "stress": "thousands of runs with random delays: the same bits",
+    "sanitizer": "compute-sanitizer on small models",
 }
 SHOWN = 40  # failures of a part
 
@@ -75,7 +77,7 @@ def gather(work):
             "conformance": tests(work, "conformance"),
             "sanitizer": read_json(work, "sanitizer.json"), "build": read_json(work, "build.json"),
             "choices": read_json(work, "choices.json"), "models": tests(work, "models"),
-            "times": read_json(work, "times/times.json")}
+            "stress": read_json(work, "stress.json"), "times": read_json(work, "times/times.json")}
 
 
 # ---- Markdown
@@ -130,6 +132,14 @@ def sanitizer(runs):
         for r in sorted(runs, key=lambda r: (r["model"], r["tool"]))])
 
 
+def stress(runs):
+    yield "## Runs with random delays"
+    yield ""
+    yield from table(["model", "", "blocks", "sessions", "runs", "result"], [
+        [r["model"], r["kind"], r["blocks"], r["sessions"], r["runs"], f"FAILED: {r['failed']}" if "failed" in r else "the same bits"]
+        for r in runs])
+
+
 def build(b):
     failed = [r for r in b["done"] if "failed" in r]
     yield "## Compiled models"
@@ -164,8 +174,8 @@ def markdown(r, times):
     yield from table(["part", "outcome", "s", "", "its last line"], [
         [p["name"], p["outcome"], p["seconds"], PARTS.get(p["name"], ""), p["said"]] for p in r["parts"]])
     for key, section in (("machine", machine), ("conformance", lambda t: checks("Conformance", t)),
-                         ("models", lambda t: checks("Models", t)), ("sanitizer", sanitizer),
-                         ("build", build), ("choices", choices)):
+                         ("models", lambda t: checks("Models", t)), ("stress", stress),
+                         ("sanitizer", sanitizer), ("build", build), ("choices", choices)):
         if r[key] is not None:
             try:
                 yield from list(section(r[key]))

@@ -186,7 +186,7 @@ def check_times(braid, folder):
         arrays = dict(f)
     arrays["out.0"] = arrays["out.0"] + 1
     np.savez(os.path.join(wrong, "data.npz"), **arrays)
-    records = times.run(types.SimpleNamespace(libs=libs, data=data, out=out, seconds=SECONDS, device="cpu",
+    records = times.run(types.SimpleNamespace(libs=libs, data=data, out=out, seconds=SECONDS, device="cpu", counted=None,
                                               models=list(MODELS)))
     by = {(r["task"], r["form"]): r for r in records}
     for form in ("Braid", "eager", "CUDA graphs"):

@@ -13,7 +13,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
 
-eval/gpu/prepare.sh --braid "$braid" --to "$work/pack" --quick
+echo '{"target": "emulate:sm_90", "models": {"trips": {"us": 12.5}}}' >"$work/counted.json"
+eval/gpu/prepare.sh --braid "$braid" --counted "$work/counted.json" --to "$work/pack" --quick
 for name in braid small/blockdrop/inputs small/blockdrop/test_data_set_0/output_0.pb extra/silero_stream/options; do
     [[ -s $work/pack/$name ]] || fail "prepare.sh made no $name"
 done
@@ -23,6 +24,9 @@ mkdir "$work/bin"
 cat >"$work/bin/nvidia-smi" <<'END'
 #!/bin/sh
 case $1 in
+-q) echo "Stand-in of nvidia-smi -q" ;;
+--query-gpu=clocks.sm,*) echo "1980 MHz, 2619 MHz, 1980 MHz" ;;
+--query-gpu=mig.mode.current) echo Disabled ;;
 --query-gpu=name) echo "Stand-in | GPU" ;;
 --query-gpu=driver_version) echo 580.0 ;;
 --query-gpu=compute_cap) echo 9.0 ;;
@@ -45,7 +49,7 @@ import json, re, sys
 text = open("eval/gpu/machine.cu").read()
 names = re.findall(r'measure\(\s*\(?"(\w+)"', text)
 assert {"launch", "graph_node", "grid_barrier", "grid_sync", "flag_round_trip", "shared_read",
-        "cluster_read", "l2_read", "cluster_barrier", "cluster_sync_"} <= set(names), names
+        "cluster_read", "l2_read", "cluster_barrier", "cluster_sync_", "recurrent_step", "cluster_arrivals"} <= set(names), names
 costs = re.findall(r'"(\w+_(?:barrier_ns|gbps)|gflops|dram_gbps|\w+_ns)"', text)
 assert len(costs) >= 11, costs
 published = json.load(open(f"{sys.argv[1]}/published.json"))["costs"]
@@ -69,6 +73,7 @@ assert stubbed["costs"].keys() == {"team_bytes", *made["costs"]}, stubbed["costs
 assert all(k["value"] > 0 for k in stubbed["measured"]), stubbed["measured"]
 names = {k["name"] for k in stubbed["measured"]}
 assert {k["name"] for k in made["measured"]} - {"last", "cluster_sync_"} <= names, names
+assert {"tanh_latency", "division_latency", "fence"} <= names, names
 END
 fi
 cat >"$work/pack/machine" <<'END'
@@ -90,12 +95,13 @@ check good || { cat "$work/good.txt"; fail "a good check fails"; }
 # ---- all goes wrong: half a file, errors found, wrong outputs, a model that cannot be compiled
 head -c 700 "$work/machine.json" >"$work/half.json"
 cp "$work/pack/small/blockdrop/test_data_set_0/input_0.pb" "$work"/pack/conformance/test_gru_batchwise/test_data_set_0/output_0.pb
+echo junk >"$work/pack/fault/model.onnx"
 echo junk >"$work/pack/extra/silero_step/model.onnx"
 models=trips_if made=half.json finds=racecheck
 ! check bad || { cat "$work/bad.txt"; fail "a bad check succeeds"; }
 
 "$PYTHON" - "$work" <<'END' || { cat "$work/good.txt" "$work/bad.txt"; fail "the results are not as they should be"; }
-import json, os, sys
+import json, os, sys, tarfile
 work = sys.argv[1]
 
 def load(name):
@@ -105,7 +111,7 @@ def load(name):
 
 good, text = load("good")
 outcome = {p["name"]: p["outcome"] for p in good["parts"]}
-assert list(outcome) == ["machine", "conformance", "sanitizer", "build", "models", "choices", "times"], outcome
+assert list(outcome) == ["machine", "conformance", "build", "models", "choices", "times", "traces", "stress", "sanitizer"], outcome
 assert set(outcome.values()) == {"done"}, outcome
 assert text.startswith("# Braid on Stand-in | GPU\n"), text[:80]
 assert good["facts"]["driver"] == "580.0" and good["facts"]["target"] == "cpu", good["facts"]
@@ -117,14 +123,22 @@ assert [r["summary"] for r in good["sanitizer"]] == ["ERROR SUMMARY: 0 errors"] 
 assert {r["tool"] for r in good["sanitizer"]} == {"memcheck", "racecheck", "synccheck"}
 assert len(good["choices"]) == 1 and good["choices"][0]["measured_ns"] > 0, good["choices"]
 assert good["choices"][0]["measured_ns"] != good["choices"][0]["published_ns"]
-assert any("median_us" in r for r in good["times"]["records"] if r["peer"] == "braid"), good["times"]
-for word in "| grid_barrier |", "failed | ns", "a / thing", "## Times", "0 errors":
+braid = [r for r in good["times"]["records"] if r["peer"] == "braid" and "median_us" in r]
+assert braid and all(r["call_us"] > 0 for r in braid), good["times"]
+assert "Disabled" == good["facts"]["MIG"] and good["facts"]["clocks"].startswith("1980"), good["facts"]
+assert {r["kind"] for r in good["stress"]} == {"alone", "together", "behind a fault"}, good["stress"]
+assert all(r["runs"] > 0 and "failed" not in r for r in good["stress"]), good["stress"]
+assert open(f"{work}/good/nvidia-smi.txt").read().startswith("Stand-in")
+kept = tarfile.open(f"{work}/good/sources.tar.gz").getnames()
+assert any(n.startswith("libs/") and n.endswith(".c") for n in kept), kept
+assert "traces/blockdrop.trace.json" in kept, kept
+for word in "## Counted and measured", "| trips | ", "the same bits", "| grid_barrier |", "failed | ns", "a / thing", "## Times", "0 errors":
     assert word in text, word
 
 bad, text = load("bad")
 outcome = {p["name"]: p["outcome"] for p in bad["parts"]}
 assert outcome == {"machine": "done", "conformance": "failed (1)", "sanitizer": "failed (1)", "build": "failed (1)",
-                   "models": "done", "choices": "failed (1)", "times": "done"}, outcome
+                   "models": "done", "choices": "failed (1)", "times": "done", "traces": "done", "stress": "failed (1)"}, outcome
 assert bad["machine"] is None and bad["choices"] is None
 assert bad["conformance"]["failed"] == 1 and "test_gru_batchwise" in bad["conformance"]["failures"][0]
 assert {r["tool"]: r.get("failed") for r in bad["sanitizer"]} == {
@@ -132,6 +146,7 @@ assert {r["tool"]: r.get("failed") for r in bad["sanitizer"]} == {
 failed = [r for r in bad["build"]["done"] if "failed" in r]
 assert [r["name"] for r in failed] == ["silero_step"] and "junk" not in failed[0]["failed"], failed
 assert bad["models"]["passed"] == 2, bad["models"]
+assert [r["failed"] for r in bad["stress"] if "failed" in r], bad["stress"]
 for word in "silero_step: braid: ", "FAILED: ERROR SUMMARY: 3 errors", "test_gru_batchwise: output 0":
     assert word in text, word
 END

@@ -17,6 +17,7 @@ cpu runs all on the CPU.
 """
 import argparse
 import concurrent.futures
+import json
 import os
 import select
 import signal
@@ -38,6 +39,7 @@ WEIGHT = {COMPILED: 6, "JAX": 3}  # how long things take to load, by form
 GENEROUS = 2.5  # a contestant gets so many times its share, because most need less
 LEAST_SHARE, MOST_SHARE = 15, 100  # seconds
 TIMING, ROUNDS = 0.35, 3  # share of all the time; rounds of a model's contestants
+CALLS = 0.05  # seconds at most of runs that the host waits for
 WARM = 0.03  # seconds of running before the measurement of each round
 SLOW = 0.05  # a run of so many seconds needs only one round
 PATIENCE = 10  # seconds to wait for an answer of a contestant that ran before
@@ -115,6 +117,9 @@ class Job:
             return r
         if not c.times:
             return {**r, **OVER}
+        calls = r.pop("calls", None)
+        if calls:
+            r.update(call_us=statistics.median(calls) * 1e6, call_min_us=min(calls) * 1e6)
         return {**r, "median_us": statistics.median(c.times) * 1e6, "min_us": min(c.times) * 1e6,
                 "runs": len(c.times)}
 
@@ -220,6 +225,8 @@ class Bench:
                 if c.ready and not slow and self.left() > END / 2:
                     c.time(max(0.005, each - WARM), patience=PATIENCE)
         for c in ready:
+            if self.left() > END / 2:
+                c.call(min(CALLS, each), PATIENCE)
             c.check(PATIENCE)
         self.pause(False)
         for job in self.loading:
@@ -275,6 +282,9 @@ def run(args):
         bench = Bench(args, scratch)
         facts = {"device": table.device(args.device), "peers": {
             p.name: f"missing: {p.missing}" if p.missing else p.version for p in bench.peers}}
+        if args.counted and os.path.exists(args.counted):
+            with open(args.counted) as f:
+                facts["counted"] = json.load(f)
 
         def after(row):
             table.write(args.out, facts, bench.records)
@@ -297,6 +307,7 @@ def main():
     p.add_argument("--data", metavar="DATA")
     p.add_argument("--out", metavar="OUT", help="where times.json, times.md and logs go")
     p.add_argument("--seconds", type=float, default=240, metavar="N", help="for everything")
+    p.add_argument("--counted", metavar="FILE", help="counted paths (counted.py --out), for the table")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     p.add_argument("--models", type=tasks.chosen, default=tasks.chosen("all"), metavar="NAME,…",
                    help="models or groups (loops, branches, trees, other, trips); all of them")

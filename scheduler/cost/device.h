@@ -62,6 +62,13 @@ typedef struct DeviceNumber {
 static inline bool device_is_gpu(const Device *d) { return d->threads > 0; }
 /* Bytes of a block's memory that the dialect keeps: BK_SHARED_OWN of codegen/text/gpu/ctx.inc. */
 #define SHARED_OWN 512
+/* How many of so many units a grid of clusters gets at least: the processors of a part of the chip
+ * that are left over when it is full of clusters stay idle (an H100 of 132 has 120 to 128 in
+ * clusters of 8). */
+static inline int device_clustered(const Device *d, int units) {
+    const int cluster = d->level[LEVEL_CLUSTER].units;
+    return cluster > 1 && units > cluster ? (units - units / 16) / cluster * cluster : units;
+}
 /* Blocks of a cluster, which reach each other's memory; 0: there are no clusters. */
 static inline int device_cluster(const Device *d) {
     return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0;

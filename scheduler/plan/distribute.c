@@ -20,6 +20,7 @@
 #define TINY_GRAIN 0
 #endif
 
+#define COPY_NS 9    /* of a GPU's thread for an element */
 #define FEW_GRAINS 4 /* for each unit: one more or less would matter */
 
 typedef struct Owner { /* how a tensor's memory is written */
@@ -472,6 +473,31 @@ static void traffic_load(void *user, Expr *e) {
     k->bytes += e_uses_axis(e, k->x) ? bytes / k->parts : bytes;
 }
 
+/* What a unit copies to multiply it. The operands of a sum of products are copied for each position
+ * and each step, an image's pixel as often as there are windows that it is in. */
+typedef struct Copies {
+    const Tensor *lead;
+    const Axis *x;
+    double parts, elements;
+} Copies;
+
+static bool count_copies(void *user, Expr *e) {
+    Copies *k = user;
+    SumProduct p;
+    if (!product_of(e, &p)) return false;
+    for (int i = 0; i < 2; i++) {
+        double n = 1;
+        for (int d = 0; d < k->lead->rank; d++)
+            if (e_uses_axis(p.factor[i], k->lead->axis[d]))
+                n *=
+                    cost_size(k->lead->axis[d]->extent) / (k->lead->axis[d] == k->x ? k->parts : 1);
+        for (int d = 0; d < e->naxis; d++)
+            if (e_uses_axis(p.factor[i], e->raxis[d])) n *= cost_size(e->raxis[d]->extent);
+        k->elements += n;
+    }
+    return false; /* all of them */
+}
+
 /* On GPUs, where units are many: the dimensions of s where a unit does not load so much that
  * barriers around the group would cost less. A bit each. */
 static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
@@ -487,8 +513,13 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
         if (parts > units) parts = units;
         Traffic t = {.x = lead->axis[k], .parts = parts};
         stmt_loads(d->c, s, traffic_load, &t);
+        Copies c = {.lead = lead, .x = lead->axis[k], .parts = parts};
+        Map *seen = map_new(d->c->a);
+        for (int i = 0; i < s->op.n; i++)
+            find_reduction(seen, s->op.t[i]->body, false, count_copies, &c);
         time[k] = (shared > 0 ? shared : 0) * units / parts +
-                  t.bytes / plan->device->level[LEVEL_TEAM].read_gbps;
+                  t.bytes / plan->device->level[LEVEL_TEAM].read_gbps +
+                  c.elements / plan->device->threads * COPY_NS;
         if (k == 0 || time[k] < best) best = time[k];
     }
     for (int k = 0; k < lead->rank; k++)

@@ -71,7 +71,7 @@ Facts plan_facts(const Program *p) {
     }
     for (int i = 0; i < p->onchip->residents.n; i++) {
         const Resident *r = p->onchip->by_uses[i];
-        ResidentFacts k = {r->part.packed->what, r->bytes, r->at != 0};
+        ResidentFacts k = {r->part.packed->what, r->bytes, r->kept};
         vec_push(p->cx->a, &f.residents, k);
     }
     return f;

@@ -2,8 +2,8 @@
  *
  * A block's memory holds, one after another: what is there all the time (MemPlan.shared); what
  * groups need while they run, one at a time; and in the rest, the residents that are read most
- * often. A run with fewer blocks than planned has larger parts, which may not fit: then they are
- * read from memory, too. */
+ * often. A run with fewer blocks than planned has larger parts, for which there is some room more;
+ * those that do not fit there are read from memory, the ones read least often first. */
 #include "scheduler/plan/onchip.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
@@ -14,6 +14,7 @@
 #include "utask/walk.h"
 #include <stdlib.h>
 
+#define MORE 6           /* a run with so many in so many + 1 of the blocks keeps all residents */
 #define AHEAD_BYTES 1024 /* of a unit's part, that are worth the instructions */
 
 typedef struct OnchipWalk {
@@ -60,10 +61,12 @@ static const Resident *resident(OnchipWalk *w, const Stmt *s, const OwnPart *par
         if (old->phase != r.phase) old->phase = -1;
         return old;
     }
-    const int units = schedule_units(w->p->schedule, r.level);
-    r.most = ((part->n + part->grain - 1) / part->grain + units - 1) / units * part->grain;
-    if (part->whole || r.most > part->n) r.most = part->n;
-    r.bytes = part->pieces * r.most * part->words * 4;
+    int units = schedule_units(w->p->schedule, r.level);
+    if (w->p->mem->clusters && r.level == LEVEL_TEAM)
+        units = device_clustered(w->p->schedule->device, units);
+    int64_t most = ((part->n + part->grain - 1) / part->grain + units - 1) / units * part->grain;
+    if (part->whole || most > part->n) most = part->n;
+    r.bytes = part->pieces * most * part->words * 4;
     vec_push(a, &w->o->residents, arena_memdup(a, &r, sizeof r));
     return w->o->residents.p[r.number];
 }
@@ -99,13 +102,16 @@ static void place(Program *p) {
     const int64_t room = p->schedule->device->level[LEVEL_CORE].bytes;
     o->scratch = round_up(p->mem->shared, 128);
     o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most, 128) : p->mem->shared;
+    o->kept_at = o->bytes;
     o->by_uses = arena_memdup(p->cx->a, o->residents.p, sizeof(Resident *) * (size_t)n);
     qsort(o->by_uses, (size_t)n, sizeof *o->by_uses, by_uses);
     for (int i = 0; i < n; i++) {
         Resident *r = o->by_uses[i];
-        r->at = o->bytes + round_up(r->bytes, 128) <= room ? o->bytes : 0;
-        if (r->at) o->bytes += round_up(r->bytes, 128);
+        r->kept = o->bytes + round_up(r->bytes, 128) <= room;
+        if (r->kept) o->bytes += round_up(r->bytes, 128);
     }
+    o->bytes += round_up((o->bytes - o->kept_at) / MORE, 128);
+    if (o->bytes > room) o->bytes = room;
 }
 
 /* Where residents are decides how long the sums that read them take. */
@@ -113,7 +119,7 @@ static void look_near(void *user, Stmt *s) {
     (void)user;
     if (s->kind != S_OP || s->op.kernel->kind != KERNEL_DOTS) return;
     Kernel *k = s->op.kernel;
-    for (int i = 0; i < k->nown; i++) k->own[i].near = k->own[i].resident && k->own[i].resident->at;
+    for (int i = 0; i < k->nown; i++) k->own[i].near = k->own[i].resident && k->own[i].resident->kept;
     s->op.sums_ns = dots_ns(k->dots);
 }
 
@@ -133,7 +139,7 @@ static Stmt *barrier_before(const Seq *q, int i) {
 static void fetch_ahead(const Program *p, Stmt *barrier, Kernel *k) {
     for (int i = 0; i < k->nown; i++) {
         OwnPart *o = &k->own[i];
-        o->ahead = !o->whole && o->pieces == 1 && !(o->resident && o->resident->at) &&
+        o->ahead = !o->whole && o->pieces == 1 && !(o->resident && o->resident->kept) &&
                    o->n * o->words * 4 >= (int64_t)AHEAD_BYTES * p->schedule->units;
         if (o->ahead) barrier->barrier.ahead = k;
     }

@@ -10,9 +10,8 @@
 typedef struct Resident {
     OwnPart part;    /* as the first of the groups that read it has it */
     int number;      /* among all, in order of first use */
-    int64_t most;    /* positions of a unit, as planned */
-    int64_t bytes;   /* of its part */
-    int64_t at;      /* in the block's memory; 0: it does not stay */
+    int64_t bytes;   /* of the largest part */
+    bool kept;       /* it stays in the block's memory */
     double uses;     /* in a run */
     int level, unit; /* of the units that share it; the first of them */
     int phase;       /* in which it is read (scheduler/plan/phases.h); -1: in several, or all */
@@ -23,6 +22,7 @@ typedef struct OnChip {   /* Program.onchip */
     int64_t scratch;      /* where what groups need while they run begins, */
     int64_t scratch_most; /* and the most that one of them needs, */
     int64_t room;         /* and a warp's part where several compute side by side */
+    int64_t kept_at;      /* where residents begin, up to the end */
     VEC(Resident *) residents;
     Resident **by_uses; /* the same, those read most often first */
 } OnChip;

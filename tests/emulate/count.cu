@@ -14,6 +14,40 @@ static __device__ __forceinline__ char *bk_shared(void) {
 // test copy 1 32 0: ok path=300-340
 KERNEL copy(Data *d) { d->out[threadIdx.x] = d->in[threadIdx.x]; }
 
+// Elementary functions: what the compiler may interleave is there with the longest one, unless
+// there are more instructions; what waits for another function is behind it.
+static __device__ float bk_tanhf(float x) { return __fmaf_rn(x, x, x); }
+static __device__ float then(float x, int depth) {
+    emu_then(depth);
+    return x;
+}
+// test apart 1 32 0: ok path=355-395
+KERNEL apart(Data *d) {
+    const float x = (float)d->in[threadIdx.x];
+    d->out[threadIdx.x] = (int)(bk_tanhf(x) + bk_tanhf(x + 1) + bk_tanhf(x + 2));
+}
+// test behind 1 32 0: ok path=410-450
+KERNEL behind(Data *d) {
+    const float x = (float)d->in[threadIdx.x];
+    d->out[threadIdx.x] = (int)(bk_tanhf(then(bk_tanhf(x) + bk_tanhf(x + 1), 1)) + bk_tanhf(x + 2));
+}
+// test issued 1 32 0: ok path=410-450
+KERNEL issued(Data *d) {
+    const float x = (float)d->in[threadIdx.x];
+    float sum = 0;
+    for (int i = 0; i < 8; i++) sum += bk_tanhf(x + (float)i);
+    d->out[threadIdx.x] = (int)sum;
+}
+// test repeated 1 32 0: ok path=460-500
+KERNEL repeated(Data *d) {
+    float x = (float)d->in[threadIdx.x];
+    for (int i = 0; i < 3; i++) {
+        x = bk_tanhf(x);
+        emu_then(-1);
+    }
+    d->out[threadIdx.x] = (int)x;
+}
+
 // 64 loads, 8 at a time: eight round trips, which one thread makes while the others wait.
 // test alone 1 64 0: ok sum=2016 path=1350-1450 alone=64
 KERNEL alone(Data *d) {

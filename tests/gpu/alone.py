@@ -4,8 +4,9 @@ many iterations, while the other threads of its block wait for it.
 
     alone.py [--braid BRAID] [--target T]... [--jobs N] [--work DIR] [--verbose] [NAME...]
 
-Compiles models for emulated GPUs, of small sizes and, where only those show it, of the published widths with few steps,
-and reads the emulator's count (codegen/emulate/count.cc) of one run. NAMEs choose among the models. Prints a line for
+Compiles models for emulated GPUs, of small sizes for the first target and, where only those show it, of the published
+widths with few steps for all targets, and reads the emulator's count (codegen/emulate/count.cc) of one run. NAMEs choose
+among the models. Prints a line for
 each function that exceeds the limits of `braid profile`, and what was counted. Exit status 1 if any does, or if a model
 is not counted.
 """
@@ -29,7 +30,7 @@ WIDE = {  # options of `python -m models`: wide where the width is what one thre
     "mamba": "--length 3",
     "mamba_inside": "--length 3",
     "lstm_operator": "--length 2 --layers 2",
-    "bert": "--length 16 --layers 1 --vocabulary 2000",
+    "bert": "--length 5 --layers 1 --width 288 --heads 2 --vocabulary 300",
     "blockdrop": "--blocks 1",
     "earlyexit_3": "",
     "experts": "",
@@ -83,7 +84,9 @@ def main():
     args = p.parse_args()
     bad = functions = 0
     with tempfile.TemporaryDirectory() as own, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        cases = [(target, *m) for m in models(args.work or own, args.names) for target in args.target or ["emulate:cuda", "emulate:hip"]]
+        targets = args.target or ["emulate:cuda", "emulate:hip"]
+        cases = [(target, *m) for m in models(args.work or own, args.names)
+                 for target in (targets if m[0].startswith("wide") else targets[:1])]
         runs = [pool.submit(count, os.path.abspath(args.braid), target, folder) for target, _, folder in cases]
         for (target, what, _), done in zip(cases, runs):
             launches = done.result()

@@ -96,8 +96,10 @@ static int check(uint64_t p, size_t bytes, void *stream) {
     D.last_stream = stream;
     return good ? 0 : wrong();
 }
+static int forbidden(void);
 static int made(int kind, void **to, size_t bytes) {
-    int r = call();
+    int r = kind == GRAPH ? 0 : forbidden();
+    if (!r) r = call();
     if (r) return r;
     if (!depth) return wrong();
     if (kind == MEMORY && (int64_t)bytes > D.room) return EMU_OUT_OF_MEMORY;
@@ -219,6 +221,7 @@ typedef struct Graph {
 } Graph;
 static Graph *capturing;
 static void *captured;
+static int strict;
 
 int gpu_driver_step(void *stream, const GpuStep *step) {
     if (!capturing || stream != captured) return step->run(step->data);
@@ -226,10 +229,17 @@ int gpu_driver_step(void *stream, const GpuStep *step) {
     capturing->step[capturing->n++] = *step;
     return 0;
 }
+int emu_stream_is_capturing(void *stream, int *status) {
+    *status = capturing && stream == captured;
+    return check(0, 0, stream) ? 1 : call();
+}
+/* Whether the call is forbidden while any stream is captured in mode 0. */
+static int forbidden(void) { return capturing && strict ? wrong() : 0; }
 int emu_stream_begin_capture(void *stream, int mode) {
     void *graph;
     if (D.no_capture) return 801;
-    if (!stream || mode != 2 || capturing) return wrong();
+    if (!stream || (mode != 2 && mode != 0) || capturing) return wrong();
+    strict = mode == 0;
     int r = made(GRAPH, &graph, sizeof(Graph));
     if (r) return r;
     capturing = graph;
@@ -272,17 +282,40 @@ int gpu_driver_alive(int change) {
 }
 int gpu_driver_memory(const void *p, size_t bytes) { return find(MEMORY, p, bytes) != NULL; }
 
+/* A copy, or a fill with `value` where `from` is NULL, that is done or kept in a graph. */
+typedef struct Move {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int value;
+} Move;
+static int move(const void *data) {
+    Move m;
+    memcpy(&m, data, sizeof m);
+    if (m.from)
+        memcpy(m.to, m.from, m.bytes);
+    else
+        memset(m.to, m.value, m.bytes);
+    return 0;
+}
+/* A graph must not keep memory of the host that is not the driver's. */
+static int enqueue(void *stream, Move m, const void *host) {
+    GpuStep step = {.run = move};
+    if (capturing && stream == captured && host && !find(HOST, host, m.bytes)) return wrong();
+    memcpy(step.data, &m, sizeof m);
+    return gpu_driver_step(stream, &step);
+}
 int emu_memcpy_htod_async(uint64_t to, const void *from, size_t bytes, void *stream) {
     int r = check(to, bytes, stream);
     if (!r) r = call();
-    if (!r) memcpy((void *)(uintptr_t)to, from, bytes);
+    if (!r) r = enqueue(stream, (Move){(void *)(uintptr_t)to, from, bytes, 0}, from);
     D.copies++;
     return r;
 }
 int emu_memcpy_dtoh_async(void *to, uint64_t from, size_t bytes, void *stream) {
     int r = check(from, bytes, stream);
     if (!r) r = call();
-    if (!r) memcpy(to, (void *)(uintptr_t)from, bytes);
+    if (!r) r = enqueue(stream, (Move){to, (void *)(uintptr_t)from, bytes, 0}, to);
     D.copies++;
     return r;
 }
@@ -290,14 +323,15 @@ int emu_memcpy_dtod_async(uint64_t to, uint64_t from, size_t bytes, void *stream
     int r = check(from, bytes, stream);
     if (!r) r = check(to, bytes, stream);
     if (!r) r = call();
-    if (!r) memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    if (!r)
+        r = enqueue(stream, (Move){(void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes, 0}, NULL);
     D.copies++;
     return r;
 }
 int emu_memset_d8_async(uint64_t to, unsigned char value, size_t count, void *stream) {
     int r = check(to, count, stream);
     if (!r) r = call();
-    if (!r) memset((void *)(uintptr_t)to, value, count);
+    if (!r) r = enqueue(stream, (Move){(void *)(uintptr_t)to, NULL, count, value}, NULL);
     D.fills++;
     return r;
 }
@@ -307,7 +341,7 @@ int emu_stream_create(void **stream, unsigned flags) {
 int emu_stream_destroy(void *stream) { return drop(STREAM, stream); }
 int emu_stream_synchronize(void *stream) {
     D.waits++;
-    return check(0, 0, stream) ? 1 : call();
+    return check(0, 0, stream) || forbidden() ? 1 : call();
 }
 int emu_stream_wait_event(void *stream, void *event, unsigned flags) {
     return check(0, 0, stream) || flags || !find(EVENT, event, 0) ? wrong() : call();
@@ -317,14 +351,14 @@ int emu_event_create(void **event, unsigned flags) {
 }
 int emu_event_destroy(void *event) { return drop(EVENT, event); }
 int emu_event_record(void *event, void *stream) {
-    return check(0, 0, stream) || !find(EVENT, event, 0) ? wrong() : call();
+    return check(0, 0, stream) || !find(EVENT, event, 0) || forbidden() ? wrong() : call();
 }
 int emu_event_synchronize(void *event) {
     D.waits++;
-    return !find(EVENT, event, 0) ? wrong() : call();
+    return !find(EVENT, event, 0) || forbidden() ? wrong() : call();
 }
 int emu_event_query(void *event) {
-    int r = find(EVENT, event, 0) ? call() : wrong();
+    int r = find(EVENT, event, 0) && !forbidden() ? call() : wrong();
     return r ? r : D.busy ? 600 : 0;
 }
 /* Blocks of a cluster, when c is a configuration as it should be; else 0. */

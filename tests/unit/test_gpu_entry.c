@@ -362,6 +362,117 @@ static void test_streams(void **state) {
     end(NULL);
 }
 
+/* The context, or the stream, has fewer multiprocessors than when the session began. */
+static void test_fewer(void **state) {
+    (void)state;
+    const int had = gpu_driver.processors;
+    void *s = session(0);
+    Case c;
+    for (int n = had; n >= 0; n -= 1) {
+        gpu_driver.processors = n;
+        for (int i = 0; i < 3; i++) {
+            case_init(&c, 0, i);
+            assert_int_equal(run(s, &c), n ? 0 : BK_ST_RUNTIME);
+            if (n) check(&c);
+            if (n) assert_int_equal(grid_seen, 2 * n);
+        }
+        assert_int_equal(braid_model()->stat(s, BRAID_STAT_THREADS), n ? 2 * n : BK_CLUSTER);
+    }
+    gpu_driver.processors = had;
+    assert_int_equal(run(s, &c), 0);
+    check(&c);
+    end(s);
+}
+
+#if GPU_NAMES == 2 /* graphs are called by the driver's own names */
+/* Runs that are captured: pure launches, which replays repeat with what is in the inputs then. */
+static void test_captured(void **state) {
+    (void)state;
+    const braid_model_v1 *m = braid_model();
+    void *s = session(0), *graph, *exec, *caller;
+    On x[2], y[2], mode;
+    Case c[2], host;
+    static const char cannot[] = "the model cannot run on a stream that is being captured: ";
+    for (int i = 0; i < 2; i++) {
+        case_init(&c[i], 0, 1);
+        for (int j = 0; j < N * 4; j++) c[i].x[j] += (float)(100 * i);
+        x[i] = on(s, &c[i].in[0]);
+        y[i] = on(s, &c[i].in[2]);
+    }
+    mode = on(s, &c[0].in[1]);
+    braid_tensor_v1 in[2][3] = {{x[0].t, mode.t, y[0].t}, {x[1].t, mode.t, y[1].t}};
+    gpu_driver_context(gpu_driver_primary(0));
+    assert_int_equal(emu_stream_create(&caller, 1), 0);
+    gpu_driver.busy = 1;
+    for (int first = 1; first >= 0; first--) { /* before any run, and behind one */
+        assert_int_equal(emu_stream_begin_capture(caller, 0), 0);
+        const int st = m->run_on(s, caller, in[0], c[0].out, c[0].message, sizeof c[0].message);
+        assert_int_equal(emu_stream_end_capture(caller, &graph), 0);
+        assert_int_equal(gpu_driver.bad, 0);
+        assert_int_equal(st, first || !GPU_FIXED ? BK_ST_USAGE : 0);
+        if (st) assert_memory_equal(c[0].message, cannot, sizeof cannot - 1);
+        if (st) assert_int_equal(emu_graph_destroy(graph), 0);
+        if (first)
+            assert_int_equal(
+                m->run_on(s, caller, in[0], c[0].out, c[0].message, sizeof c[0].message), 0);
+    }
+#if GPU_FIXED
+    assert_int_equal(emu_graph_instantiate(&exec, graph, 0), 0);
+    assert_int_equal(emu_graph_destroy(graph), 0);
+    static const float more[N * 4] = {7, 8, 9};
+    for (int i = 0; i < 4; i++) {
+        memcpy(c[0].x, i % 2 ? more : c[1].x, sizeof c[0].x);
+        assert_int_equal(
+            m->memory_copy(s, NULL, BRAID_COPY_IN, x[0].t.data, c[0].x, sizeof c[0].x, NULL, 0), 0);
+        /* Other runs in between: on other memory, on the host's, with a fault. */
+        if (i == 1)
+            assert_int_equal(
+                m->run_on(s, caller, in[1], c[1].out, c[1].message, sizeof c[1].message), 0);
+        if (i == 1) check_on(s, &c[1], c[1].out);
+        if (i == 2) case_init(&host, 0, 3);
+        if (i == 2) assert_int_equal(run(s, &host), 0);
+        if (i == 2) check(&host);
+        if (i == 3) case_init(&host, 3, 3);
+        if (i == 3) assert_int_equal(run(s, &host), BK_ST_RUNTIME);
+        assert_int_equal(emu_graph_launch(exec, caller), 0);
+        check_on(s, &c[0], c[0].out);
+        assert_int_equal(m->finish(s, c[0].message, sizeof c[0].message), 0);
+    }
+    c[0].mode = 3; /* a fault in a replay is finish's, and the next one begins anew */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(m->memory_copy(s, NULL, BRAID_COPY_IN, mode.t.data, &c[0].mode,
+                                        sizeof c[0].mode, NULL, 0),
+                         0);
+        assert_int_equal(emu_graph_launch(exec, caller), 0);
+        assert_int_equal(m->finish(s, c[0].message, sizeof c[0].message),
+                         c[0].mode ? BK_ST_RUNTIME : 0);
+        if (c[0].mode) assert_string_equal(c[0].message, FAULT_1);
+        c[0].mode = c[0].mode ? 0 : 3;
+    }
+    assert_int_equal(emu_graph_exec_destroy(exec), 0);
+    int st = 0; /* each capture keeps a table, of which there are a few */
+    for (int i = 0; i < BK_CAPTURES; i++) {
+        assert_int_equal(emu_stream_begin_capture(caller, 0), 0);
+        st = m->run_on(s, caller, in[0], c[0].out, c[0].message, sizeof c[0].message);
+        assert_int_equal(emu_stream_end_capture(caller, &graph), 0);
+        assert_int_equal(emu_graph_destroy(graph), 0);
+        assert_int_equal(st, i == BK_CAPTURES - 1 ? BK_ST_USAGE : 0);
+    }
+    assert_non_null(strstr(c[0].message, "use another session"));
+#else
+    (void)exec, (void)host;
+#endif
+    gpu_driver.busy = 0;
+    m->session_free(s);
+    assert_int_equal(emu_stream_destroy(caller), 0);
+    gpu_driver_context(NULL);
+    for (int i = 0; i < 2; i++) m->memory_free(x[i].memory), m->memory_free(y[i].memory);
+    m->memory_free(mode.memory);
+    end(NULL);
+}
+
+#endif
+
 static void expect_none(int device, int status, const char *message) {
     char text[300] = "";
     void *s = NULL;
@@ -537,6 +648,10 @@ int main(void) {
         cmocka_unit_test(test_growth),
 #endif
         cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_fewer),
+#if GPU_NAMES == 2
+        cmocka_unit_test(test_captured),
+#endif
         cmocka_unit_test(test_devices),
         cmocka_unit_test(test_failures)
     };

@@ -258,6 +258,14 @@ static void copy_whole(Group *g, const DotsKernel *k) {
     fn_close(f, out);
 }
 
+/* Whether copies pass through registers: then threads wait for them, and what else they load has to
+ * be on its way before. */
+static bool loads_first(const DotsKernel *k) {
+    for (int i = 0; i < k->npart; i++)
+        if (k->part[i].whole && !k->part[i].async[0]) return true;
+    return false;
+}
+
 void group_dots(Group *g) {
     const DotsKernel *k = g->k->dots;
     Fn *f = &g->f;
@@ -270,9 +278,12 @@ void group_dots(Group *g) {
     const char *end = group_to(g, k->v);
     fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
+    const bool first = loads_first(k);
+    Ahead ahead;
+    if (first) ahead = load_ahead(g, k);
     copy_whole(g, k);
     if (begins_by_chunks(k)) fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
-    const Ahead ahead = load_ahead(g, k);
+    if (!first) ahead = load_ahead(g, k);
     if (!begins_by_chunks(k)) {
         fn_line(f, "bk_copied();");
         fn_line(f, "%s;", g->crew.meet);

@@ -22,10 +22,12 @@ bool is_resident(const Emit *em, const Tensor *t) {
     return false;
 }
 
+/* Those read most often come first: if a unit's parts are larger than planned, they are kept. */
 void residents_declare(Emit *em, Sb *to) {
     const OnChip *o = em->p->onchip;
+    if (o->residents.n) sb_printf(to, "    int kept_to = %lld;\n", (long long)o->kept_at);
     for (int i = 0; i < o->residents.n; i++) {
-        const Resident *r = o->residents.p[i];
+        const Resident *r = o->by_uses[i];
         const OwnPart *q = &r->part;
         const bool cluster = r->level == LEVEL_CLUSTER;
         const char *phase =
@@ -33,11 +35,10 @@ void residents_declare(Emit *em, Sb *to) {
         const char *own =
             cluster ? arena_printf(em->a, "!(%s) ? NULL : ", unit_cluster(em, r->unit, "==")) : "";
         sb_printf(to,
-                  "    const float *const %s = %s%sbk_keep(%s, %lld, %lld, %lld, %lld, %lld, %lld, "
-                  "%s);\n",
-                  resident_name(em, r), phase, own, emit_packed(em, q->packed), (long long)r->at,
-                  (long long)r->most, (long long)q->pieces, (long long)q->n, (long long)q->grain,
-                  (long long)q->words,
+                  "    const float *const %s = %s%sbk_keep(%s, %s, %lld, %lld, %lld, %lld, %s);\n",
+                  resident_name(em, r), phase, own, emit_packed(em, q->packed),
+                  r->kept ? "&kept_to" : "NULL", (long long)q->pieces, (long long)q->n,
+                  (long long)q->grain, (long long)q->words,
                   q->whole  ? "0, 1"
                   : cluster ? "unit % BK_CLUSTER, BK_CLUSTER"
                             : "unit, nunit");

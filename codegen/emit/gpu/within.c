@@ -124,12 +124,39 @@ static void put_members(WithinText *x, bool late) {
     Fn *f = &x->g.f;
     const Within *w = x->w;
     for (int i = 0; i < w->k->n; i++)
-        if (w->m[i].late == late)
+        if (w->m[i].late == late) {
             fn_line(f, "const %s m%d = %s;", c_type(w->k->t[i]->dtype), i,
                     fn_expr(f, w->k->value[i]));
+            fn_computed(f, w->k->t[i], w->k->value[i]);
+        }
+}
+
+/* Whether e contains what the iteration before computed. */
+static bool reads_carried(const WithinText *x, Map *seen, const Expr *e) {
+    if (!map_add(seen, (uint64_t)e->id + 1)) return false;
+    for (int i = 0; i < x->loop->loop.carry.n && e->op == E_LOAD; i++)
+        if (x->loop->loop.carry.p[i].phi == e->t) return true;
+    for (int i = 0; i < x->w->k->n && e->op == E_LOAD; i++)
+        if (x->w->k->t[i] == e->t) return reads_carried(x, seen, x->w->k->value[i]);
+    for (int i = 0; i < e->n; i++)
+        if (reads_carried(x, seen, e->a[i])) return true;
+    return false;
+}
+static bool function_reads_carried(const WithinText *x, Map *seen, const Expr *e) {
+    if (!map_add(seen, (uint64_t)e->id + 1)) return false;
+    if (expr_row[e->op].work == WORK_FUNCTION && reads_carried(x, map_new(x->g.f.a), e))
+        return true;
+    for (int i = 0; i < e->n; i++)
+        if (function_reads_carried(x, seen, e->a[i])) return true;
+    return false;
 }
 
 static void put_carried(WithinText *x) {
+    Map *seen = map_new(x->g.f.a);
+    bool waits = false;
+    for (int i = 0; i < x->w->k->n && !waits; i++)
+        waits = function_reads_carried(x, seen, x->w->k->value[i]);
+    if (waits) fn_line(&x->g.f, "bk_then_all();");
     for (int i = 0; i < x->loop->loop.carry.n; i++)
         fn_line(&x->g.f, "c%d = m%d;", i, x->w->next[i]);
 }
