@@ -74,9 +74,17 @@ static const char *read_text(Build *b, const char *path) {
 /* The compilers' options, beside those for the chip and for what Braid reads of their messages. */
 static const char *const nvcc_options[] = {"-cubin", "-std=c++17", "-O3", "--fmad=false",
                                            "-w",     "-x",         "cu",  NULL};
-static const char *const hipcc_options[] = {
-    "--genco", "-std=c++17", "-O3", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-w",
-    "-x",      "hip",        NULL};
+static const char *const hipcc_options[] = {"--genco",
+                                            "--hipcc-func-supp", /* functions are called */
+                                            "-std=c++17",
+                                            "-O3",
+                                            "-ffp-contract=off",
+                                            "-fwrapv",
+                                            "-fno-strict-aliasing",
+                                            "-w",
+                                            "-x",
+                                            "hip",
+                                            NULL};
 const char *const compile_host_flags[] = {"-std=gnu11",          "-fwrapv", "-w", "-fPIC",
                                           "-fvisibility=hidden", NULL};
 #define OPTIONS_MAX 32 /* words of a command */
@@ -129,7 +137,8 @@ static void ptxas_facts(GpuFacts *f, const char *log) {
     }
 }
 
-/* The number after `what` in clang's remarks on the kernel; 0 if there is none. */
+/* The number after `what` in clang's remarks on the kernel, whose registers include those of the
+ * functions that it calls; 0 if there is none. */
 static int remark(const char *log, const char *what) {
     const char *p = strstr(log, "Function Name: braid_kernel");
     p = p ? strstr(p, what) : NULL;
@@ -138,7 +147,9 @@ static int remark(const char *log, const char *what) {
 
 static void clang_facts(GpuFacts *f, const char *log) {
     f->registers = remark(log, " VGPRs: ") + remark(log, " AGPRs: ");
-    f->spill_bytes = 4 * remark(log, "VGPRs Spill: ");
+    const char *const spill = "VGPRs Spill: ";
+    for (const char *p = log; (p = strstr(p, spill)); p++)
+        f->spill_bytes += 4 * atoi(p + strlen(spill));
     f->stack_bytes = remark(log, "ScratchSize [bytes/lane]: ");
     f->shared_bytes = remark(log, "LDS Size [bytes/block]: ");
     f->waves = remark(log, "Occupancy [waves/SIMD]: ");

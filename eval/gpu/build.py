@@ -62,10 +62,11 @@ def keep_code(library):
     at = 0
     while (at := data.find(b"\x7fELF", at + 1)) > 0:
         if struct.unpack_from("<H", data, at + 18)[0] == EM_CUDA:
-            # its section headers are what comes last
-            headers, size, n = struct.unpack_from("<Q", data, at + 40)[0], *struct.unpack_from("<HH", data, at + 58)
+            # its headers are what comes last: of segments, and of sections
+            places, sizes = struct.unpack_from("<QQ", data, at + 32), struct.unpack_from("<HHHH", data, at + 54)
+            end = max(place + size * n for place, size, n in zip(places, sizes[::2], sizes[1::2]))
             with open(library.removesuffix(".so") + ".cubin", "wb") as f:
-                f.write(data[at:at + max(headers + size * n, 64)])
+                f.write(data[at:at + end])
             return
 
 

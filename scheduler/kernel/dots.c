@@ -177,6 +177,37 @@ static void set_ways(const DotsKernel *k, DotsPart *q) {
     }
 }
 
+/* The distance of neighbours along x, if it is known and quads stay quads; -1: it is not. */
+static int64_t quad_stride(const DotsKernel *k, Expr *flat, const Axis *x, bool inside) {
+    int64_t stride;
+    Expr *e = axis_size(x, -1) < 1 ? NULL : e_coef(k->g->c, flat, (Axis *)x);
+    return e && e_is_int(e, &stride) && stride >= 0 && (inside || stride % 4 == 0) ? stride : -1;
+}
+
+/* Sets run and what belongs to it. */
+static void set_span(const DotsKernel *k, DotsPart *q) {
+    const Product *p = &k->p[q->lead];
+    int64_t run = 1;
+    q->run = 0;
+    if (!q->packed || q->matrix || p->columns || p->sca->op != E_LOAD || !q->even[0] ||
+        q->nraxis > MAX_RANK * 2)
+        return;
+    for (int i = 0; i < k->nrow; i++) {
+        q->row_stride[i] = quad_stride(k, p->sca_flat, k->row[i], false);
+        if (q->row_stride[i] < 0 || k->row[i] == k->g->split || k->row[i] == k->g->strip) return;
+    }
+    for (q->ntap = q->nraxis; q->ntap > 0; q->ntap--) {
+        const Axis *x = q->raxis[q->ntap - 1];
+        if (quad_stride(k, p->sca_flat, x, true) != run) break;
+        run *= axis_size(x, -1);
+    }
+    for (int i = 0; i < q->ntap; i++) {
+        q->tap_stride[i] = quad_stride(k, p->sca_flat, q->raxis[i], false);
+        if (q->tap_stride[i] < 0) return;
+    }
+    if (run % 4 == 0 && run <= INT32_MAX) q->run = run;
+}
+
 static bool join(DotsKernel *k, int j, DotsPart *q) {
     Product p = k->p[j];
     const Product *lead = &k->p[q->lead];
@@ -207,6 +238,7 @@ static void make_parts(DotsKernel *k) {
         if (q->length > INT32_MAX / 2) q->length = -1;
         if (q->length >= 0 && q->length < MATRIX_STEPS) q->matrix = DT_NONE;
         set_ways(k, q);
+        set_span(k, q);
     }
 }
 

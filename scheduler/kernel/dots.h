@@ -51,9 +51,15 @@ typedef struct DotsPart {
      * elements; while threads go on; or so many copies of a thread are on their way at once. */
     bool across[2], by_four[2], even[2], async[2];
     int flight[2];
-    int chunk;   /* steps whose operands are copied at once */
-    int buffers; /* 2: the next chunk is copied while one is multiplied */
-    bool whole;  /* sca of all steps is copied once for a block of rows */
+    int chunk;    /* steps whose operands are copied at once */
+    int buffers;  /* 2: the next chunk is copied while one is multiplied */
+    bool whole;   /* sca of all steps is copied once for a block of rows, */
+    int64_t span; /* as it lies, so many words from the first to the last; 0: row by row. Where it
+                     is, a block's columns are copied, too, unless they stay on chip. */
+    /* Where that is possible: the last axes of steps lie together and have `run` positions; words
+     * from one position to the next of the axes before, and of the row axes; else run is 0. */
+    int ntap;
+    int64_t run, tap_stride[MAX_RANK * 2], row_stride[MAX_RANK];
     int64_t x, w,
         sums; /* places in the block's memory, in words: copies of sca, of vec, and the tile */
 } DotsPart;

@@ -92,6 +92,62 @@ int64_t dots_pitch(const DotsPart *q, int64_t steps) {
     return quads * 4;
 }
 
+/* Words of sca from the first that bm rows need to the last, if most of those between are needed,
+ * too, and all blocks of rows are alike; else 0. */
+static int64_t span_words(const Model *m, const DotsPart *q, int bm) {
+    const DotsKernel *k = m->k;
+    int64_t stride[MAX_RANK * 3], n[MAX_RANK * 3], left = bm, span = q->run;
+    int axes = 0;
+    for (int d = k->nrow - 1; d >= 0; d--) {
+        const int64_t size = axis_size(k->row[d], -1), take = size < left ? size : left;
+        if (left % take || size % take) return 0;
+        left /= take;
+        stride[axes] = q->row_stride[d];
+        n[axes++] = take;
+    }
+    if (left > 1) return 0;
+    for (int d = 0; d < q->ntap; d++) {
+        stride[axes] = q->tap_stride[d];
+        n[axes++] = axis_size(q->raxis[d], -1);
+    }
+    for (bool more = true; more;) { /* the closest ones first: no gap may be left */
+        int next = -1;
+        for (int i = 0; i < axes; i++)
+            if (n[i] > 1 && stride[i] > 0 && (next < 0 || stride[i] < stride[next])) next = i;
+        more = next >= 0;
+        if (!more) break;
+        if (stride[next] > span) return 0;
+        span += (n[next] - 1) * stride[next];
+        n[next] = 1;
+    }
+    return span;
+}
+
+/* Words of the copy that outlives a block of columns. */
+static int64_t whole_words(const DotsPart *q) {
+    return q->span ? q->span : part_rows(q) * dots_pitch(q, q->chunk);
+}
+
+/* Words of a block's columns, at most. */
+static int64_t columns_words(const DotsPart *q, int bv) {
+    return (int64_t)bv * q->n * dots_pitch(q, q->length);
+}
+
+/* Cycles of part q with sca copied as it lies; 0: it cannot be. */
+static double span_cycles(const Model *m, DotsPart *q, int bm, int bv, double step, int64_t words) {
+    if (!q->run || part_rows(q) != bm) return 0;
+    const int64_t span = span_words(m, q, bm), rows = part_rows(q) * q->length,
+                  columns = columns_words(q, bv);
+    if (span == 0 || span + columns > words || span > rows) return 0;
+    q->whole = true;
+    q->span = span;
+    q->chunk = (int)q->run;
+    q->buffers = 1;
+    return (double)columns / m->threads * COPY_BY_FOUR +
+           (double)(q->length / q->run) *
+               ((double)div_up(q->run / q->at_once, q->team) * step + 2 * LOOP);
+}
+
 /* Cycles of part q by chunks of so many steps, or with sca copied whole; 0: they do not fit. */
 static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double step, int64_t words) {
     int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)),
@@ -110,8 +166,9 @@ static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double st
     }
     double chunks = (double)div_up(steps, q->chunk);
     if (!async) return chunks * (copies + FETCH + sums + 2 * MEET);
-    sums += issue;
-    return FETCH + copies + chunks * ((copies > sums ? copies : sums) + 2 * MEET);
+    /* The next chunk is on its way while one is multiplied, and no longer. */
+    double ahead = FETCH + copies, behind = sums + issue;
+    return ahead + (chunks - 1) * (ahead > behind ? ahead : behind) + sums + chunks * 2 * MEET;
 }
 
 /* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the
@@ -132,6 +189,7 @@ static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t w
         q->team *= 2;
     int warps = (int)div_up((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
     double step = step_cycles(m, q, warps), best = 0;
+    q->span = 0;
     DotsPart kept = *q;
     for (q->chunk = CHUNK_MOST; q->chunk >= CHUNK_LEAST; q->chunk /= 2) {
         q->whole = false;
@@ -139,7 +197,10 @@ static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t w
         double cycles = chunk_cycles(m, q, steps, step, words);
         if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
     }
-    if (whole && q->length >= 0 && (q->packed || steps <= CHUNK_MOST)) {
+    double span = whole ? span_cycles(m, q, bm, bv, step, words) : 0;
+    if (span > 0) {
+        if (best == 0 || span < best) best = span, kept = *q;
+    } else if (whole && q->length >= 0 && (q->packed || steps <= CHUNK_MOST)) {
         q->whole = true;
         q->chunk = (int)steps;
         double cycles = chunk_cycles(m, q, steps, step, words);
@@ -183,7 +244,8 @@ static double block_cycles(const Model *m, DotsPart *part, int bm, int bv, bool 
         if (c == 0) return 0;
         cycles += c;
         if (q->whole)
-            once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(q, false) +
+            once += (double)(q->span ? q->span : part_rows(q) * q->chunk) / m->threads *
+                        copy_cycles(q, false) +
                     (i ? 0 : FETCH);
     }
     return (double)div_up(k->rows, bm) * (once + (double)div_up(k->columns, bv) * cycles);
@@ -197,7 +259,7 @@ static void place(DotsKernel *k) {
         DotsPart *q = &k->part[i];
         if (q->direct || !q->whole) continue;
         q->x = at;
-        at += part_rows(q) * dots_pitch(q, q->chunk);
+        at += whole_words(q);
     }
     for (int i = 0; i < k->npart; i++) {
         DotsPart *q = &k->part[i];
@@ -207,6 +269,7 @@ static void place(DotsKernel *k) {
         if (!q->whole) q->x = at;
         q->w = at + x;
         if (!q->packed) x += part_columns(q) * buffers;
+        if (q->span) x = columns_words(q, k->bv);
         if (x > most) most = x;
     }
     at = round_up(at + most, 4);
@@ -226,9 +289,25 @@ static void set_flight(const Model *m, DotsPart *q) {
     }
 }
 
+static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
+                            16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
+#define HEIGHTS_MOST 64
+
+/* The numbers of rows that a block may have; returns how many. Where sca could be copied as it
+ * lies, whole lines of its last row axis are among them. */
+static int heights(const DotsKernel *k, int *out) {
+    int n = 0;
+    bool span = false;
+    for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
+        out[n++] = sizes[i];
+    for (int i = 0; i < k->npart; i++) span |= k->part[i].run && k->nrow;
+    int64_t line = span ? axis_size(k->row[k->nrow - 1], 1) : INT32_MAX;
+    for (; line < k->rows && line <= sizes[COUNT(sizes) - 1]; line *= 2) out[n++] = (int)line;
+    if (span && k->rows <= sizes[COUNT(sizes) - 1]) out[n++] = (int)k->rows;
+    return n;
+}
+
 bool dots_shape(DotsKernel *k) {
-    static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
-                                16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
     const Device *d = k->g->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
@@ -237,13 +316,15 @@ bool dots_shape(DotsKernel *k) {
     Model m = {k, threads, d->warp, d->matrix_rows, share * threads / d->threads / 4};
     DotsPart part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;
-    for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
+    int height[HEIGHTS_MOST];
+    const int nheight = heights(k, height);
+    for (int i = 0; i < nheight; i++)
         for (size_t j = 0; j < 2 * COUNT(sizes) && (j < 2 || sizes[j / 2 - 1] < k->columns); j++) {
             memcpy(part, k->part, sizeof part);
-            double cycles = block_cycles(&m, part, sizes[i], sizes[j / 2], j % 2);
+            double cycles = block_cycles(&m, part, height[i], sizes[j / 2], j % 2);
             if (cycles == 0 || (best > 0 && cycles >= best)) continue;
             best = cycles;
-            k->bm = sizes[i];
+            k->bm = height[i];
             k->bv = sizes[j / 2];
             memcpy(chosen, part, sizeof part);
         }

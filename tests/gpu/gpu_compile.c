@@ -93,10 +93,8 @@ static const char *what_is_wrong(const Job *j, const Facts *plan, const GpuFacts
     const Device *device = j->device_row;
     int64_t room = device->level[LEVEL_CORE].bytes;
     bool hip = !strncmp(device->name, "hip:", 4);
-    int votes = hip ? 256 : 0; /* of a block: HIP has memory of its own for them */
     if (f->spill_bytes > (kept_bytes(plan) ? 0 : SPILL_LIMIT)) return ", spills";
-    if (f->shared_bytes && f->shared_bytes != votes)
-        return ", memory of a block that is not planned";
+    if (f->shared_bytes) return ", memory of a block that is not planned";
     if (defined(j->t.host.p, "#define BK_SHARED_BYTES ") != plan->shared_bytes ||
         plan->shared_bytes > room || kept_bytes(plan) > plan->shared_bytes)
         return ", not the memory of a block that was planned";

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 
+CODE_MOST = {"lstm_operator": 16 << 10}  # bytes of an iteration's code
 MODELS = ["lstm_operator", "nasrnn", "seq2seq_scan", "attention_grow"]
 EM_CUDA = 190
 PLANTED = "((const uint4 *)from)[i]", "__ldg(&((const uint4 *)from)[i])"  # in bk_move, which copies outputs
@@ -106,6 +107,17 @@ class Code:
                 last[to] = max(address, last.get(to, 0))
         return [[c for c in self.code[function] if at <= c[0] <= end] for at, end in sorted(last.items())]
 
+    def size(self, code):
+        """Bytes of this code and of the functions it calls, and they call, each once."""
+        total, todo, seen = 16 * len(code), [code], set()
+        while todo:
+            for name in self.calls(todo.pop()):
+                if name in self.code and name not in seen:
+                    seen.add(name)
+                    total += 16 * len(self.code[name])
+                    todo.append(self.code[name])
+        return total
+
     def calls(self, code):
         """Names of functions called there, in order; code within a function may be called, too."""
         found = (re.search(r"`\((\$[^)]+)\)", operands) for _, op, operands in code if op.startswith("CALL"))
@@ -154,24 +166,28 @@ def incoherent(name, code):
 def check(name, code, facts):
     """Complaints."""
     bad = incoherent(name, code)
-    loops = [code.calls(x) for x in code.loops("braid_kernel")]
+    bodies = code.loops("braid_kernel")
+    loops = [code.calls(x) for x in bodies]
     kept = [r["kept"] for r in facts["residents"]]
     for loop in facts["loops"]:
         want = (loop["barriers"], loop["flags"])
         found = []
-        for calls in loops:
+        for calls, body in zip(loops, bodies):
             n = iterations(calls)
             if n and meetings(calls) == (n * want[0], n * want[1]):
-                found.append((n, calls))
+                found.append((n, calls, body))
         if not found:
             bad.append(f"{name}: {loop['path']}: {want[0]} barriers and {want[1]} flags are planned; the loops of the "
                        f"code have {sorted({meetings(c) for c in loops})}")
             continue
-        n, calls = max(found, key=lambda f: len(f[1]) / f[0])
+        n, calls, code_of = max(found, key=lambda f: len(f[1]) / f[0])
         loads = {f: code.products(f) for f in dict.fromkeys(calls) if f not in MEETING}
         total = sum(loads.values(), collections.Counter())
-        print(f"{name}: {loop['path']}: {want[0]} barriers, {want[1]} flags, in code for {n} iterations; "
+        size = code.size(code_of)
+        print(f"{name}: {loop['path']}: {want[0]} barriers, {want[1]} flags, in code for {n} iterations, {size} bytes; "
               f"products load {total['LDS']} LDS, {total['LD']} LD, {total['LDG']} LDG")
+        if size > CODE_MOST.get(name, size):
+            bad.append(f"{name}: {loop['path']}: {size} bytes of code, of which the instruction cache should hold all")
         if kept and all(kept) and (total["LDG"] or not total["LD"] or not total["LDS"]):
             bad.append(f"{name}: {loop['path']}: all weights are on chip in the plan; loads of products: {loads}")
         if not any(kept) and total["LD"]:

@@ -101,7 +101,9 @@ typedef struct Ahead {
     Map *seen;
     int n;
     Expr *load[AHEAD_MOST], *when[AHEAD_MOST];
-    bool early; /* a thread has one position at most: it loads before the sums are computed */
+    /* A thread has few positions, at most so many: it loads before the sums are computed; else 0.
+     */
+    int early;
 } Ahead;
 
 /* Whether e waits for no sum and no member, and records no fault. */
@@ -154,6 +156,26 @@ static void bind_position(Group *g, const DotsKernel *k) {
     fn_line(f, "(void)row, (void)l;");
 }
 
+/* Opens a loop over this thread's positions, of which it has at most so many (0: any number). */
+static Scope open_position(Group *g, const DotsKernel *k, int times) {
+    Fn *f = &g->f;
+    const Scope out = fn_here(f);
+    if (times == 0)
+        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
+    else {
+        if (times > 1) fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", times);
+        fn_line(f, times > 1 ? "const int at = %s + u * %s;" : "const int at = %s;", g->crew.self,
+                g->crew.size);
+        fn_open(f, "if (at < rows * lanes) {");
+    }
+    bind_position(g, k);
+    return out;
+}
+
+static const char *ahead_name(Fn *f, const Ahead *a, int i) {
+    return arena_printf(f->a, a->early > 1 ? "x%d[u]" : "x%d", i);
+}
+
 /* Loads what this thread's position needs, so that it is there when the sums are. */
 static Ahead load_ahead(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
@@ -163,18 +185,21 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
     inner[k->nrow] = k->v;
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
     for (int i = 0; i < g->k->n; i++) collect(&a, g->k->value[i], NULL);
-    a.early = a.n && (int64_t)k->bm * k->bv <= g->k->nthread;
-    if (!a.early) return a;
-    for (int i = 0; i < a.n; i++) fn_line(f, "%s x%d = 0;", c_type(a.load[i]->dtype), i);
-    const Scope out = fn_open(f, "if (%s < rows * lanes) {", g->crew.self);
-    fn_line(f, "const int at = %s;", g->crew.self);
-    bind_position(g, k);
+    const int64_t times = div_up((int64_t)k->bm * k->bv, g->k->nthread);
+    if (!a.n || times * a.n > AHEAD_MOST) return a;
+    a.early = (int)times;
+    for (int i = 0; i < a.n; i++)
+        if (times == 1)
+            fn_line(f, "%s x%d = 0;", c_type(a.load[i]->dtype), i);
+        else
+            fn_line(f, "%s x%d[%d] = {0};", c_type(a.load[i]->dtype), i, a.early);
+    const Scope out = open_position(g, k, a.early);
     for (int i = 0; i < a.n; i++) {
         const Scope there = fn_here(f);
         if (a.when[i]) fn_open(f, "if (%s) {", fn_expr(f, a.when[i]));
-        fn_line(f, "x%d = %s;", i, fn_expr(f, a.load[i]));
+        fn_line(f, "%s = %s;", ahead_name(f, &a, i), fn_expr(f, a.load[i]));
         fn_close(f, there);
-        fn_bind(f, a.load[i], arena_printf(f->a, "x%d", i));
+        fn_bind(f, a.load[i], ahead_name(f, &a, i));
     }
     fn_close(f, out);
     return a;
@@ -182,12 +207,10 @@ static Ahead load_ahead(Group *g, const DotsKernel *k) {
 
 static void epilogue(Group *g, const DotsKernel *k, const Ahead *a) {
     Fn *f = &g->f;
-    const Scope out =
-        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
-    bind_position(g, k);
+    const Scope out = open_position(g, k, a->early > 1 ? a->early : 0);
     for (int i = 0; i < a->n; i++)
         if (a->early)
-            fn_bind(f, a->load[i], arena_printf(f->a, "x%d", i));
+            fn_bind(f, a->load[i], ahead_name(f, a, i));
         else if (!a->when[i])
             fn_temp(f, a->load[i]);
     group_members(g);
@@ -243,19 +266,25 @@ static void head(Group *g, const DotsKernel *k) {
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
 }
 
-/* Copies what is copied once for a block of rows. */
+static void copy_under_condition(Group *g, const DotsKernel *k, int i, bool vec) {
+    const DotsPart *q = &k->part[i];
+    if (q->when) fn_open(&g->f, "if (when%d) {", i);
+    dots_copy(g, k, i, vec, "0", "0");
+    if (q->when) fn_end(&g->f);
+}
+
+/* Copies what is copied once for a block of rows, and what of its columns at once. */
 static void copy_whole(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
     const Scope out = fn_here(f);
     for (int i = 0, n = 0; i < k->npart; i++) {
-        const DotsPart *q = &k->part[i];
-        if (!q->whole) continue;
+        if (!k->part[i].whole) continue;
         if (!n++) fn_open(f, "if (v0 == %s) {", group_from(g, k->v));
-        if (q->when) fn_open(f, "if (when%d) {", i);
-        dots_copy(g, k, i, false, "0", "0");
-        if (q->when) fn_end(f);
+        copy_under_condition(g, k, i, false);
     }
     fn_close(f, out);
+    for (int i = 0; i < k->npart; i++)
+        if (k->part[i].span && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
 }
 
 /* Whether copies pass through registers: then threads wait for them, and what else they load has to

@@ -22,6 +22,13 @@ static void bind_place(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
     dots_bind(g, q->nraxis, q->raxis, 'z', "on", q->length >= 0 ? "uint32_t" : "int64_t", at);
 }
 
+/* The position of the first of all steps. */
+static Expr *first_step(Fn *f, const Product *p, const DotsPart *q) {
+    Expr *zero[MAX_RANK * 2];
+    for (int d = 0; d < q->nraxis; d++) zero[d] = e_int(f->c, 0);
+    return e_subst(f->c, p->sca_flat, q->nraxis, q->raxis, zero, NULL, NULL);
+}
+
 /* Declares the line and the step of copy `at` in a chunk. */
 static void line_and_step(Fn *f, bool across, int lines, int steps, int width) {
     fn_line(f, "const int line = at %c %d, o = at %c %d%s;", across ? '%' : '/',
@@ -90,10 +97,33 @@ static void copy_place(Group *g, bool across, int lines, int steps, int width) {
     line_and_step(f, across, lines, steps, width);
 }
 
+/* Copies sca of all steps for the current rows, as it lies. */
+static void copy_span(Group *g, const DotsKernel *k, const DotsPart *q) {
+    Fn *f = &g->f;
+    const Product *p = &k->p[q->lead];
+    const Scope out = fn_open(f, "{");
+    dots_bind_rows(g, k, "first");
+    fn_line(f, "bk_copy_span(%s, %s, %s, %s + (%s), %lld, %s);", g->crew.self, g->crew.size,
+            buffer_text(g, q, false, "0"), f->tensor(f, p->sca->t), fn_expr(f, first_step(f, p, q)),
+            (long long)q->span, q->async[0] ? "true" : "false");
+    fn_close(f, out);
+}
+
 void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at,
                const char *buffer) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[part];
+    if (q->span) {
+        const long long columns = (long long)q->column * q->n;
+        if (vec)
+            fn_line(f,
+                    "bk_copy_span(%s, %s, block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * "
+                    "%lld, true);",
+                    g->crew.self, g->crew.size, (long long)q->w, part, part, columns, columns);
+        else
+            copy_span(g, k, q);
+        return;
+    }
     if (q->async[vec]) {
         copy_async(g, k, q, vec, at, buffer);
         return;
@@ -154,8 +184,23 @@ static void place_text(Sb *b, const Group *g, const DotsPart *q) {
         sb_puts(b, "    const bool idle = false;\n");
 }
 
+/* Where row tm + i * nm of the copy begins. */
+static void row_text(Sb *b, const DotsKernel *k, const DotsPart *q) {
+    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n", q->tm);
+    sb_printf(b, "        const int row = tm + i * %d;\n        xp[i] = (const float4 *)(x", q->nm);
+    int64_t below = 1;
+    for (int d = k->nrow - 1; d >= 0; d--) {
+        const int64_t size = axis_size(k->row[d], -1);
+        if (size == 1) continue;
+        sb_printf(b, " + row / %lld %% %lld * %lld", (long long)below, (long long)size,
+                  (long long)q->row_stride[d]);
+        below *= size;
+    }
+    sb_puts(b, ") + share;\n    }\n");
+}
+
 /* A worker is a thread. */
-static void thread_step(Sb *b, const DotsPart *q, long long column) {
+static void thread_step(Sb *b, const DotsKernel *k, const DotsPart *q, long long column) {
     sb_printf(b, "    const float4 *wp[%d], *xp[%d];\n", q->tc, q->tm);
     sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d; j++) {\n", q->tc);
     sb_printf(b, "        const int at = tc + j * %d;\n", q->nc);
@@ -163,10 +208,13 @@ static void thread_step(Sb *b, const DotsPart *q, long long column) {
               "        wp[j] = (const float4 *)(w + (int64_t)(at < columns ? at : columns - 1) * "
               "%lld) + share;\n    }\n",
               column);
-    sb_printf(b,
-              "    BK_UNROLL for (int i = 0; i < %d; i++) xp[i] = (const float4 *)(x + (tm + i * "
-              "%d) * %d) + share;\n",
-              q->tm, q->nm, pitch_of(q));
+    if (q->span)
+        row_text(b, k, q);
+    else
+        sb_printf(b,
+                  "    BK_UNROLL for (int i = 0; i < %d; i++) xp[i] = (const float4 *)(x + (tm + i "
+                  "* %d) * %d) + share;\n",
+                  q->tm, q->nm, pitch_of(q));
     sb_printf(b, "    for (int s = 0; s%s < times; s += %d) {\n", even_shares(q) ? "" : " + share",
               q->team);
     sb_printf(b, "        float4 a[%d];\n", q->tm);
@@ -183,7 +231,8 @@ static void thread_step(Sb *b, const DotsPart *q, long long column) {
 }
 
 /* A worker is a warp. */
-static void warp_step(Sb *b, const DotsPart *q, long long column) {
+static void warp_step(Sb *b, const DotsKernel *k, const DotsPart *q, long long column) {
+    (void)k;
     const char *type = q->matrix == DT_F16 ? "f16" : q->matrix == DT_BF16 ? "bf16" : "tf32";
     sb_printf(b, "    const uint4 *wp[%d * BK_MATRIX_A], *xp[%d];\n", q->tc, q->tm);
     sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d * BK_MATRIX_A; j++) {\n", q->tc);
@@ -224,7 +273,7 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
     Sb body = {.a = em->a}, *b = &body;
     place_text(b, g, q);
     sb_puts(b, "    if (idle) return;\n");
-    (q->matrix ? warp_step : thread_step)(b, q, q->packed ? q->column : pitch_of(q));
+    (q->matrix ? warp_step : thread_step)(b, k, q, q->packed ? q->column : pitch_of(q));
     const char *name = emit_function(em, "dot", em->target->kernel,
                                      "float *acc, const float *BK_RESTRICT w, const float "
                                      "*BK_RESTRICT x, int columns, int times",
@@ -234,10 +283,21 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
                             ? arena_printf(f->a, "%d", q->chunk / q->at_once)
                             : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + %d) / %d)", at,
                                            q->chunk, q->at_once - 1, q->at_once);
+    const char *copy = buffer_text(g, q, false, q->whole ? "0" : buffer);
+    const Scope out = fn_here(f);
+    for (int d = 0; q->span && d < q->ntap; d++) {
+        const int64_t size = axis_size(q->raxis[d], -1);
+        fn_open(f, "for (int z%d = 0; z%d < %lld; z%d++) {", d, d, (long long)size, d);
+        copy = arena_printf(f->a, "%s + z%d * %lld", copy, d, (long long)q->tap_stride[d]);
+        words = d ? arena_printf(f->a, "(%s) * %lld + z%d", words, (long long)size, d) : "z0";
+    }
+    if (q->span && q->ntap) words = arena_printf(f->a, "(%s) * %lld", words, (long long)q->run);
     const char *rest =
-        arena_printf(f->a, "%s, %s, %s", buffer_text(g, q, false, q->whole ? "0" : buffer),
+        arena_printf(f->a, "%s, %s, %s", copy,
                      q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
-    if (q->packed) {
+    if (q->span && !dots_kept(q))
+        fn_line(f, "%s(acc, block + %lld + %s, %s);", name, (long long)q->w, words, rest);
+    else if (q->packed) {
         const char *place = arena_printf(f->a, "(v0 - w%d_first) * %lld + %s", part,
                                          (long long)q->column * q->n, words);
         if (dots_kept(q))
@@ -247,6 +307,7 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
                 rest);
     } else
         fn_line(f, "%s(acc, %s, %s);", name, buffer_text(g, q, true, buffer), rest);
+    fn_close(f, out);
 }
 
 /* Opens a loop for each reduction axis. Returns the offset of sca's current step. */
@@ -270,9 +331,7 @@ void dots_direct(Group *g, const DotsKernel *k, int part) {
     const DotsPart *q = &k->part[part];
     const Product *p = &k->p[q->lead];
     const Scope out = fn_here(f);
-    Expr *zero[MAX_RANK * 2];
-    for (int d = 0; d < q->nraxis; d++) zero[d] = e_int(f->c, 0);
-    Expr *first = e_subst(f->c, p->sca_flat, q->nraxis, q->raxis, zero, NULL, NULL);
+    Expr *first = first_step(f, p, q);
     fn_line(f, "const int tm = %s %% %d, tc = %s / %d, columns = lanes * %d;", g->crew.self, q->nm,
             g->crew.self, q->nm, q->n);
     fn_line(f, "const float *xp[%d], *wp[%d];", q->tm, q->tc);

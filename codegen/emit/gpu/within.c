@@ -1,5 +1,6 @@
 /* within.c: prints a loop with the time inside of one function (scheduler/plan/within.h). */
 #include "codegen/emit/emit_tree.h"
+#include "scheduler/cost/cost.h"
 #include "scheduler/plan/within.h"
 
 #define TRIPS 65536 /* iterations of a call: between two, a run can be cancelled */
@@ -427,6 +428,8 @@ void emit_within(Tree *x, Stmt *s, int id) {
     group_begin(&in.g, x->em, w->k);
     in.g.loop = s;
     in.g.unstored = unstored;
+    in.g.ns = cost_size(s->loop.trips) *
+              cost_seq_ns(x->em->p, s->loop.body, schedule_units(x->em->p->schedule, w->k->s->level));
     in.g.reduce = lane_sum;
     in.symbol = in.g.f.symbol;
     in.g.f.symbol = inside_symbol;
