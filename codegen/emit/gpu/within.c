@@ -322,6 +322,7 @@ static void open_rows(WithinText *x, int n, const char *type) {
     }
     if (w->chunk) fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
     fn_open(f, "for (%s first = 0; first < rows; first += %d) {", type, w->rows);
+    if (w->chunk) fn_line(f, "bk_block();"); /* within_meets */
     fn_line(f, "const int place = bk_thread() / %d, warp = bk_warp() * (BK_WARP / %d);", w->width,
             w->width);
     fn_line(f, "const bool busy = warp < %d && first + (%s)warp < rows;", w->rows, type);
@@ -380,10 +381,10 @@ static void put_chunks(WithinText *x, int outside, const char *type) {
     }
     put_iterations(x);
     fn_close(f, busy);
+    fn_line(f, "if (ready == end) break;");
     fn_line(f, "bk_copied();");
     fn_line(f, "bk_block();");
     fn_line(f, "step = ready;");
-    fn_line(f, "if (ready == end) break;");
     fn_line(f, "ready = next;");
     fn_close(f, out);
 }
@@ -398,7 +399,6 @@ static void put_function(WithinText *x) {
     const int n = w->k->naxis - (w->lane != NULL);
     const char *type = count_is_small(n, w->k->axis) ? "uint32_t" : "int64_t";
     const int outside = f->bound.n;
-    if (w->chunk) fn_line(f, "bk_block();"); /* within_meets */
     open_rows(x, n, type);
     for (int i = 0; i < w->fixed.n; i++) fn_temp(f, w->fixed.p[i]);
     put_first(x);
