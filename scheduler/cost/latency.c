@@ -22,34 +22,34 @@
 #define PARTS 8
 #define BEGIN 20 /* cycles in which a function begins and ends */
 
-typedef struct Path { /* of one evaluation */
-    double chain;     /* ns of functions that wait for each other */
-    double trips;     /* loads that wait for each other */
-    double loads;     /* all of them */
-    double ns;        /* of sums over terms */
-} Path;
+typedef struct WaitPath { /* of one evaluation */
+    double chain;         /* ns of functions that wait for each other */
+    double trips;         /* loads that wait for each other */
+    double loads;         /* all of them */
+    double ns;            /* of sums over terms */
+} WaitPath;
 
-typedef struct Depth { /* of an expression */
+typedef struct WaitDepth { /* of an expression */
     double trips, chain;
-} Depth;
+} WaitDepth;
 
-typedef struct Part { /* sums of products that are computed together */
+typedef struct SumsPart { /* sums of products that are computed together */
     uint64_t key;
     double n, terms, staged; /* at each position; floats that are copied */
-} Part;
+} SumsPart;
 
 typedef struct PathWalk {
     const Program *p;
     const Device *d;
     const Stmt *s;
     double unknown;
-    int units, threads; /* threads of a block that compute it */
-    double positions;   /* of a unit */
-    double team;        /* threads that share a sum */
-    Part part[PARTS];   /* sums of products by the block */
+    int units, threads;   /* threads of a block that compute it */
+    double positions;     /* of a unit */
+    double team;          /* threads that share a sum */
+    SumsPart part[PARTS]; /* sums of products by the block */
     int products;
-    Map *seen; /* expression id -> Depth */
-    Path path;
+    Map *seen; /* expression id -> WaitDepth */
+    WaitPath path;
 } PathWalk;
 
 static double size_of(const PathWalk *k, const Expr *e) {
@@ -84,13 +84,13 @@ static double exchange_ns(const Device *d, double team) {
 }
 
 /* ---- what stays on chip ---------------------------------------------------------------------- */
-typedef struct Factors {
+typedef struct KeptFactors {
     Cx *c;
     Map *seen;
     double bytes;
-} Factors;
+} KeptFactors;
 
-static void add_factors(Factors *k, Expr *e) {
+static void add_factors(KeptFactors *k, Expr *e) {
     SumProduct p;
     if (!(e->flags & EF_REDUCE) || !map_add(k->seen, (uint64_t)e->id << 1 | 1)) return;
     if (e->op == E_REDUCE && product_of(e, &p)) {
@@ -110,7 +110,7 @@ static void add_group(void *user, Stmt *s) {
 double cost_kept(const Program *p, int units) {
     Schedule *plan = p->schedule;
     if (plan->weights_bytes < 0) {
-        Factors k = {.c = p->cx, .seen = map_new(p->cx->a)};
+        KeptFactors k = {.c = p->cx, .seen = map_new(p->cx->a)};
         seq_each(p->top, add_group, &k);
         plan->weights_bytes = k.bytes;
     }
@@ -150,13 +150,13 @@ static void add_product(PathWalk *k, Expr *e) {
     while (at < k->products && (k->part[at].key != key || k->part[at].terms != terms_of(k, e)))
         at++;
     if (at == PARTS) at--; /* one too many: as if it were with the last */
-    if (at == k->products) k->part[k->products++] = (Part){key, 0, terms_of(k, e), 0};
+    if (at == k->products) k->part[k->products++] = (SumsPart){key, 0, terms_of(k, e), 0};
     k->part[at].n++;
     k->part[at].staged = fmax(k->part[at].staged, staged);
 }
 
 /* Of the block for a part's sums at each of a unit's positions. */
-static double part_ns(const PathWalk *k, const Part *q) {
+static double part_ns(const PathWalk *k, const SumsPart *q) {
     const Device *d = k->d;
     const double meet = d->level[LEVEL_CORE].barrier_ns, busy = fmax(d->threads / d->warp / 4, 1);
     double team = 1, sums = fmax(k->positions, 1) * q->n;
@@ -172,10 +172,10 @@ static double part_ns(const PathWalk *k, const Part *q) {
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
-static Depth walk(PathWalk *k, Expr *e);
+static WaitDepth walk(PathWalk *k, Expr *e);
 
 static void add_path(PathWalk *k, Expr *e) {
-    const Depth x = walk(k, e);
+    const WaitDepth x = walk(k, e);
     k->path.trips = fmax(k->path.trips, x.trips);
     k->path.chain = fmax(k->path.chain, x.chain);
 }
@@ -183,12 +183,12 @@ static void add_path(PathWalk *k, Expr *e) {
 /* A sum that its thread, or team, computes term by term. */
 static void walk_terms(PathWalk *k, Expr *e) {
     const double terms = terms_of(k, e), team = terms >= LONG_SUM ? k->team : 1;
-    const Path around = k->path;
+    const WaitPath around = k->path;
     Map *const seen = k->seen;
-    k->path = (Path){0};
+    k->path = (WaitPath){0};
     k->seen = map_new(k->p->cx->a);
     add_path(k, e->a[0]);
-    const Path x = k->path;
+    const WaitPath x = k->path;
     const double times = ceil(terms / team);
     k->path = around;
     k->seen = seen;
@@ -198,11 +198,11 @@ static void walk_terms(PathWalk *k, Expr *e) {
 }
 
 /* Adds the work of e, once; returns how its loads and functions wait for each other. */
-static Depth walk(PathWalk *k, Expr *e) {
-    if (e->pure || e->op == E_AXIS) return (Depth){0, 0};
-    Depth *x = map_geti(k->seen, (uint64_t)e->id + 1);
+static WaitDepth walk(PathWalk *k, Expr *e) {
+    if (e->pure || e->op == E_AXIS) return (WaitDepth){0, 0};
+    WaitDepth *x = map_geti(k->seen, (uint64_t)e->id + 1);
     if (x) return *x;
-    x = NEW(k->p->cx->a, Depth);
+    x = NEW(k->p->cx->a, WaitDepth);
     map_seti(k->seen, (uint64_t)e->id + 1, x);
     if (e->op == E_REDUCE) {
         if (!is_product(k, e)) {
@@ -214,7 +214,7 @@ static Depth walk(PathWalk *k, Expr *e) {
     }
     const int n = e->op == E_TELL ? 1 : e->n;
     for (int i = 0; i < n; i++) {
-        const Depth y = walk(k, e->a[i]);
+        const WaitDepth y = walk(k, e->a[i]);
         x->trips = fmax(x->trips, y.trips);
         x->chain = fmax(x->chain, y.chain);
     }

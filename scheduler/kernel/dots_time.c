@@ -8,16 +8,16 @@
 #define FLIGHT 8         /* loads of an instruction that are on their way together */
 #define MATRIX_CYCLES 33 /* a product of the matrix units */
 
-typedef struct Waits {
+typedef struct DotsWaits {
     const Device *d;
     int threads; /* of a block that compute it */
     double busy; /* warps that share a scheduler */
-} Waits;
+} DotsWaits;
 
-static double barrier_ns(const Waits *w) { return w->d->level[LEVEL_CORE].barrier_ns; }
+static double barrier_ns(const DotsWaits *w) { return w->d->level[LEVEL_CORE].barrier_ns; }
 
 /* A copy of one operand of a chunk. */
-static double copy_ns(const Waits *w, const DotsPart *q, bool vec) {
+static double copy_ns(const DotsWaits *w, const DotsPart *q, bool vec) {
     const double times =
         (double)div_up(part_lines(q, vec) * (q->chunk / (q->by_four[vec] ? 4 : 1)), w->threads);
     const double rounds = q->async[vec] ? 1 : (double)div_up((int64_t)times, q->flight[vec]);
@@ -25,7 +25,7 @@ static double copy_ns(const Waits *w, const DotsPart *q, bool vec) {
 }
 
 /* The sums' steps of a chunk, from weights in the block's memory (`near`) or not. */
-static double steps_ns(const Waits *w, const DotsPart *q, int64_t steps, bool near) {
+static double steps_ns(const DotsWaits *w, const DotsPart *q, int64_t steps, bool near) {
     const Device *d = w->d;
     const double n = (double)div_up(div_up(steps, q->at_once), q->team), sums = q->tm * q->tc;
     const double load = near ? d->core_load_ns : d->load_ns;
@@ -36,7 +36,7 @@ static double steps_ns(const Waits *w, const DotsPart *q, int64_t steps, bool ne
     return ceil(n * q->tc / FLIGHT) * load + issue * w->busy;
 }
 
-static double exchange_ns(const Waits *w, const DotsPart *q) {
+static double exchange_ns(const DotsWaits *w, const DotsPart *q) {
     double ns = 0, sums = q->tm * q->tc;
     if (q->matrix) return q->team * (barrier_ns(w) + 4 * sums * w->d->cycle_ns);
     for (int far = q->team / 2; far; far /= 2) {
@@ -46,7 +46,7 @@ static double exchange_ns(const Waits *w, const DotsPart *q) {
     return ns + w->d->core_load_ns;
 }
 
-static double part_ns(const Waits *w, const DotsPart *q) {
+static double part_ns(const DotsWaits *w, const DotsPart *q) {
     const Device *d = w->d;
     const int64_t length = q->length < 0 ? STEPS_UNKNOWN : q->length;
     const bool near = !q->packed || (q->own && q->own->near);
@@ -67,7 +67,7 @@ static double part_ns(const Waits *w, const DotsPart *q) {
 
 double dots_ns(const DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
-    const Waits w = {d, k->g->nthread, fmax(d->threads / d->warp / 4.0, 1)};
+    const DotsWaits w = {d, k->g->nthread, fmax(d->threads / d->warp / 4.0, 1)};
     double once = barrier_ns(&w), each = 2 * barrier_ns(&w), outer = 1;
     for (int i = 0; i < k->nouter; i++)
         outer *= (double)dots_share(k->g, k->outer[i], ROWS_UNKNOWN);
