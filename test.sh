@@ -152,7 +152,7 @@ clusters() {
 # nowhere else, in sizes in which everything that is there is needed.
 gpu_synchronization() {
     local work=$LOGS/gpu
-    "$PYTHON" -m models nasrnn blockdrop experts_dispatch trips_if --small --out "$work"
+    "$PYTHON" -m models nasrnn blockdrop experts_gather trips_if --small --out "$work"
     "$PYTHON" -m models lstm_operator --small --layers 3 --length 4 --hidden 128 --out "$work"
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm rae --small --batch 1 --length 9 --hidden 16 --out "$work"
@@ -160,7 +160,7 @@ gpu_synchronization() {
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
-        "$work"/{attention_grow,blockdrop,experts_dispatch,treelstm,trips_if}
+        "$work"/{attention_grow,blockdrop,experts_gather,treelstm,trips_if}
 }
 
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.

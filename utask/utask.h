@@ -295,6 +295,7 @@ struct Stmt {
             bool block_barrier; /* or the threads of each unit do */
             /* the time is inside of one function (scheduler/plan/within.h); or NULL */
             const struct Within *within;
+            double step_ns; /* of an iteration there */
             int parts;          /* more than 1: so many times, on a part of a unit's rows each */
             Conflict why;       /* of that barrier */
         } loop;

@@ -192,8 +192,10 @@ typedef struct Group {
     VEC(GroupArg) arg_t; /* what the function takes, in order of first use */
     VEC(Sym *) arg_s;
     VEC(Expr *) arg_e;    /* conditions that the caller computes */
+    double ns;            /* of a run, by the cost model; 0: its statement's */
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
+    const Stmt *loop;     /* it is all of this loop; NULL: a group */
     const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);

@@ -6,6 +6,7 @@
 #include "scheduler/passes.h"
 #include "scheduler/plan/beside.h"
 #include "scheduler/plan/strips.h"
+#include "scheduler/plan/within.h"
 
 static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
     Fn *f = &x->f;
@@ -433,6 +434,8 @@ void emit_seq(Tree *x, Seq *q) {
         else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP &&
                  !q->s.p[i + 1]->op.team)
             emit_op(x, q->s.p[++i], true);
+        else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && within_meets(q->s.p[i + 1]))
+            emit_stmt(x, q->s.p[++i]);
         else if (i + 1 < q->s.n && strip_follows(q->s.p[i], q->s.p[i + 1]))
             emit_strips(x, q, &i);
         else if (beside_run(q, i) > 1)

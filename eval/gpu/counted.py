@@ -23,7 +23,7 @@ MODELS = {
     "rnnt": ("length", 2, 4, 100, 1000),
     "blockdrop": (None, None, None, None, 70),
     "treelstm": ("length", None, 37, 37, 45),
-    "mamba": ("length", 8, 16, 1000, 80),
+    "mamba": ("length", 32, 96, 1000, 80),
     "attention": ("length", 8, 16, 64, 150),
 }
 

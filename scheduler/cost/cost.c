@@ -165,8 +165,9 @@ double cost_group_at_ns(const Program *p, const Stmt *s, int units, double unkno
         return fmax(cost_compute_ns(d, &w) / n, share / device_gbps(d, share)) + d->group_ns;
     /* What does not stay on chip comes from the cache that all share. */
     const double kept = cost_kept(p, (int)n), far = d->level[LEVEL_TEAM].read_gbps;
+    const double parts = s->op.team ? (double)d->threads / s->op.team : 1; /* of a block */
     const double bytes_ns = share * (kept / device_gbps(d, share) + (1 - kept) / far);
-    return fmax(fmax(cost_compute_ns(d, &w) / n, bytes_ns), cost_latency_ns(p, s, units, unknown));
+    return fmax(fmax(cost_compute_ns(d, &w) / n * parts, bytes_ns), cost_latency_ns(p, s, units, unknown));
 }
 
 /* How many of so many units have a part of group s. Before distribution: as many as its longest
@@ -200,6 +201,7 @@ double cost_stmt_at_ns(const Program *p, const Stmt *s, int units, double unknow
             if (s->ext.in[i]) t += bytes_of(s->ext.in[i], unknown) * d->scalar_ns;
         return t;
     case S_LOOP:
+        if (s->loop.within) return s->loop.step_ns * cost_size(s->loop.trips);
         t = seq_ns(p, s->loop.body, units, unknown) + (s->loop.barrier ? barrier : 0) + 2;
         return t * cost_size(s->loop.trips);
     case S_BRANCH:

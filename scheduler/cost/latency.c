@@ -18,25 +18,37 @@
 #define PRODUCT_LEAST                                                                              \
     8             /* terms of a sum of products that a block shares (scheduler/kernel/dots.c) */
 #define COPIES 16 /* floats of a thread's copies that are on their way together */
-#define BEGIN 20  /* cycles in which a function begins and ends */
+#define FLIGHT 8  /* loads of an instruction that are on their way together */
+#define PARTS 8
+#define BEGIN 20 /* cycles in which a function begins and ends */
 
 typedef struct Path { /* of one evaluation */
+    double chain;     /* ns of functions that wait for each other */
     double trips;     /* loads that wait for each other */
     double loads;     /* all of them */
-    double ns;        /* of functions, and of sums over terms */
+    double ns;        /* of sums over terms */
 } Path;
+
+typedef struct Depth { /* of an expression */
+    double trips, chain;
+} Depth;
+
+typedef struct Part { /* sums of products that are computed together */
+    uint64_t key;
+    double n, terms, staged; /* at each position; floats that are copied */
+} Part;
 
 typedef struct PathWalk {
     const Program *p;
     const Device *d;
     const Stmt *s;
     double unknown;
-    int units;
-    double positions; /* of a unit */
-    double team;      /* threads that share a sum */
-    int products;     /* sums of products by the block */
-    double sums_ns;   /* of them */
-    Map *seen;        /* expression id -> 1 + trips below it */
+    int units, threads; /* threads of a block that compute it */
+    double positions;   /* of a unit */
+    double team;        /* threads that share a sum */
+    Part part[PARTS];   /* sums of products by the block */
+    int products;
+    Map *seen; /* expression id -> Depth */
     Path path;
 } PathWalk;
 
@@ -45,10 +57,11 @@ static double size_of(const PathWalk *k, const Expr *e) {
     return !e || !e_is_int(e, &v) ? k->unknown : v > 0 ? (double)v : 0;
 }
 
-static bool is_own(const PathWalk *k, const Tensor *t) {
-    for (int i = 0; i < k->s->op.n; i++)
-        if (k->s->op.t[i] == t) return true;
-    return false;
+/* The number of the member that e loads; -1: none. */
+static int own_of(const PathWalk *k, const Expr *e) {
+    for (int i = 0; e->op == E_LOAD && i < k->s->op.n; i++)
+        if (k->s->op.t[i] == e->t) return i;
+    return -1;
 }
 
 static double terms_of(const PathWalk *k, const Expr *reduce) {
@@ -122,74 +135,98 @@ static double copied(const PathWalk *k, const Expr *reduce, const Expr *factor) 
     return n;
 }
 
-/* Of the block for a sum of products at each of a unit's positions. */
-static double product_ns(const PathWalk *k, Expr *e) {
+/* Sums that read the same operand, of those that are copied, are computed together. */
+static void add_product(PathWalk *k, Expr *e) {
+    SumProduct p;
+    const Expr *from = e;
+    double staged = 0;
+    for (int i = 0; product_of(e, &p) && i < 2; i++) {
+        const double n = copied(k, e, p.factor[i]);
+        if (n > 0) from = p.factor[i];
+        staged += n;
+    }
+    const uint64_t key = from->op == E_LOAD ? (uint64_t)from->t->id << 1 | 1 : (uint64_t)e->id << 1;
+    int at = 0;
+    while (at < k->products && (k->part[at].key != key || k->part[at].terms != terms_of(k, e)))
+        at++;
+    if (at == PARTS) at--; /* one too many: as if it were with the last */
+    if (at == k->products) k->part[k->products++] = (Part){key, 0, terms_of(k, e), 0};
+    k->part[at].n++;
+    k->part[at].staged = fmax(k->part[at].staged, staged);
+}
+
+/* Of the block for a part's sums at each of a unit's positions. */
+static double part_ns(const PathWalk *k, const Part *q) {
     const Device *d = k->d;
     const double meet = d->level[LEVEL_CORE].barrier_ns, busy = fmax(d->threads / d->warp / 4, 1);
-    SumProduct p;
-    double staged = 0;
-    if (product_of(e, &p)) staged = copied(k, e, p.factor[0]) + copied(k, e, p.factor[1]);
-    double team = 1, sums = fmax(k->positions, 1);
-    while (team < d->warp && 2 * team * sums <= d->threads) team *= 2;
-    const double each = ceil(sums * team / d->threads), steps = ceil(terms_of(k, e) / 4 / team);
+    double team = 1, sums = fmax(k->positions, 1) * q->n;
+    while (team < d->warp && 2 * team * sums <= k->threads) team *= 2;
+    const double each = ceil(sums * team / k->threads), steps = ceil(q->terms / 4 / team);
     const double side = floor(sqrt(each)), loads = side + ceil(each / side);
     const double issue = steps * (2 * loads + 4 * each) * d->cycle_ns * busy;
     const double kept = cost_kept(k->p, k->units),
                  load = kept * d->core_load_ns + (1 - kept) * d->load_ns;
-    const double rounds = d->async ? 1 : ceil(staged / d->threads / COPIES);
-    return d->load_ns * rounds + 2 * meet + staged / d->threads * d->cycle_ns * busy + issue +
-           ceil(steps * ceil(each / side) / 8) * load + log2(team) * d->shuffle_ns + meet;
+    const double rounds = d->async ? 1 : ceil(q->staged / k->threads / COPIES);
+    return d->load_ns * rounds + 2 * meet + q->staged / k->threads * d->cycle_ns * busy + issue +
+           ceil(steps * ceil(each / side) / FLIGHT) * load + log2(team) * d->shuffle_ns + meet;
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
-static double walk(PathWalk *k, Expr *e);
+static Depth walk(PathWalk *k, Expr *e);
 
-static double flight_ns(const PathWalk *k, const Path *x, double times) {
-    return x->trips * ceil(times / 8) * k->d->load_ns + times * (x->loads * k->d->cycle_ns + x->ns);
+static void add_path(PathWalk *k, Expr *e) {
+    const Depth x = walk(k, e);
+    k->path.trips = fmax(k->path.trips, x.trips);
+    k->path.chain = fmax(k->path.chain, x.chain);
 }
 
 /* A sum that its thread, or team, computes term by term. */
-static double walk_terms(PathWalk *k, Expr *e) {
-    const double terms = terms_of(k, e);
-    const double team = terms >= LONG_SUM && e->kind < R_ARGMAX ? k->team : 1;
+static void walk_terms(PathWalk *k, Expr *e) {
+    const double terms = terms_of(k, e), team = terms >= LONG_SUM ? k->team : 1;
     const Path around = k->path;
     Map *const seen = k->seen;
     k->path = (Path){0};
     k->seen = map_new(k->p->cx->a);
-    k->path.trips = walk(k, e->a[0]);
-    const double ns =
-        flight_ns(k, &k->path, ceil(terms / team)) + (team > 1 ? exchange_ns(k->d, team) : 0);
+    add_path(k, e->a[0]);
+    const Path x = k->path;
+    const double times = ceil(terms / team);
     k->path = around;
     k->seen = seen;
-    k->path.ns += ns;
-    return 0;
+    k->path.ns += x.trips * ceil(times / FLIGHT) * k->d->load_ns +
+                  times * (x.loads * k->d->cycle_ns + x.chain + x.ns) +
+                  (team > 1 ? exchange_ns(k->d, team) : 0);
 }
 
-/* Adds the work of e, once; returns how many loads wait for each other in it. */
-static double walk(PathWalk *k, Expr *e) {
-    if (e->pure || e->op == E_AXIS) return 0;
-    const double *known = map_geti(k->seen, (uint64_t)e->id + 1);
-    if (known) return *known;
-    double *trips = NEW(k->p->cx->a, double);
-    map_seti(k->seen, (uint64_t)e->id + 1, trips);
+/* Adds the work of e, once; returns how its loads and functions wait for each other. */
+static Depth walk(PathWalk *k, Expr *e) {
+    if (e->pure || e->op == E_AXIS) return (Depth){0, 0};
+    Depth *x = map_geti(k->seen, (uint64_t)e->id + 1);
+    if (x) return *x;
+    x = NEW(k->p->cx->a, Depth);
+    map_seti(k->seen, (uint64_t)e->id + 1, x);
     if (e->op == E_REDUCE) {
-        if (is_product(k, e)) {
-            k->products++;
-            if (!k->s->op.sums_ns) k->sums_ns += product_ns(k, e);
-        } else
+        if (!is_product(k, e)) {
             walk_terms(k, e);
-        return *trips;
+            return *x;
+        }
+        add_product(k, e);
+        return *x;
     }
     const int n = e->op == E_TELL ? 1 : e->n;
-    for (int i = 0; i < n; i++) *trips = fmax(*trips, walk(k, e->a[i]));
-    if (e->op != E_LOAD)
-        k->path.ns +=
-            e_work(e->op)->cycles * k->d->cycle_ns * (dtype_is_float(e->dtype) || e->op != E_DIV);
-    else if (!is_own(k, e->t)) {
-        k->path.loads++;
-        ++*trips;
+    for (int i = 0; i < n; i++) {
+        const Depth y = walk(k, e->a[i]);
+        x->trips = fmax(x->trips, y.trips);
+        x->chain = fmax(x->chain, y.chain);
     }
-    return *trips;
+    const int own = own_of(k, e);
+    if (own >= 0) { /* a member at the same position: it is in a register */
+        *x = walk(k, k->s->op.t[own]->body);
+    } else if (e->op == E_LOAD) {
+        k->path.loads++;
+        x->trips++;
+    } else if (dtype_is_float(e->dtype) || e->op != E_DIV)
+        x->chain += e_work(e->op)->cycles * k->d->cycle_ns;
+    return *x;
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -204,7 +241,7 @@ static void find_long(const PathWalk *k, Map *seen, Expr *e, const Axis *inner, 
         for (int i = 0; i < e->n; i++) find_long(k, seen, e->a[i], inner, x);
         return;
     }
-    if (terms_of(k, e) < LONG_SUM || e->kind >= R_ARGMAX || is_product(k, e)) return;
+    if (terms_of(k, e) < LONG_SUM || is_product(k, e)) return;
     x->most = fmax(x->most, terms_of(k, e));
     if (inner && !e_uses_axis(e, inner))
         x->row = true;
@@ -238,7 +275,8 @@ double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknow
     const Device *d = p->schedule->device;
     const Tensor *lead = s->op.t[0];
     PathWalk k = {p, d, s, unknown, units > 1 ? units : 1, .seen = map_new(p->cx->a)};
-    double last, iterations = 1, teams = d->threads;
+    k.threads = s->op.team ? s->op.team : d->threads;
+    double last, iterations = 1;
     k.positions = positions_of(&k, &last);
     if (k.positions <= 0) return d->cycle_ns * BEGIN;
     LongSums sums = {0};
@@ -247,14 +285,17 @@ double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknow
     for (int i = 0; i < s->op.n; i++) find_long(&k, seen, s->op.t[i]->body, inner, &sums);
     const bool team = sums.row || (sums.every && k.positions < FEW);
     const double rows = sums.row ? k.positions / fmax(last, 1) : k.positions;
-    k.team = !team ? 1 : rows < FEW_ROWS && sums.most >= d->threads ? d->threads : d->warp;
-    teams = d->threads / k.team;
-    for (int i = 0; i < s->op.n; i++) k.path.trips = fmax(k.path.trips, walk(&k, s->op.t[i]->body));
+    k.team = !team ? 1 : rows < FEW_ROWS && sums.most >= k.threads ? k.threads : d->warp;
+    const double teams = k.threads / k.team;
+    for (int i = 0; i < s->op.n; i++) add_path(&k, s->op.t[i]->body);
     if (sums.row) iterations = ceil(last / k.team);
-    /* Stores keep what follows from being loaded before. */
-    double ns = k.path.ns +
-                (k.path.trips * d->load_ns + (k.path.loads + s->op.n) * d->cycle_ns) * iterations;
+    /* What sums of products are for is loaded while their operands are. */
+    const double trips = k.products ? fmax(k.path.trips - 1, 0) : k.path.trips;
+    double ns =
+        k.path.ns +
+        (trips * d->load_ns + k.path.chain + (k.path.loads + s->op.n) * d->cycle_ns) * iterations;
     ns *= ceil(rows / teams);
-    if (k.products) ns += (s->op.sums_ns ? s->op.sums_ns : k.sums_ns) + d->core_load_ns;
+    if (k.products) ns += d->core_load_ns + s->op.sums_ns;
+    for (int i = 0; i < k.products && !s->op.sums_ns; i++) ns += part_ns(&k, &k.part[i]);
     return ns + d->cycle_ns * BEGIN;
 }

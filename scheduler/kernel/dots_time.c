@@ -10,6 +10,7 @@
 
 typedef struct Waits {
     const Device *d;
+    int threads; /* of a block that compute it */
     double busy; /* warps that share a scheduler */
 } Waits;
 
@@ -18,7 +19,7 @@ static double barrier_ns(const Waits *w) { return w->d->level[LEVEL_CORE].barrie
 /* A copy of one operand of a chunk. */
 static double copy_ns(const Waits *w, const DotsPart *q, bool vec) {
     const double times =
-        (double)div_up(part_lines(q, vec) * (q->chunk / (q->by_four[vec] ? 4 : 1)), w->d->threads);
+        (double)div_up(part_lines(q, vec) * (q->chunk / (q->by_four[vec] ? 4 : 1)), w->threads);
     const double rounds = q->async[vec] ? 1 : (double)div_up((int64_t)times, q->flight[vec]);
     return rounds * w->d->load_ns + times * 2 * w->d->cycle_ns * w->busy;
 }
@@ -66,7 +67,7 @@ static double part_ns(const Waits *w, const DotsPart *q) {
 
 double dots_ns(const DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
-    const Waits w = {d, fmax(d->threads / d->warp / 4.0, 1)};
+    const Waits w = {d, k->g->nthread, fmax(d->threads / d->warp / 4.0, 1)};
     double once = barrier_ns(&w), each = 2 * barrier_ns(&w), outer = 1;
     for (int i = 0; i < k->nouter; i++)
         outer *= (double)dots_share(k->g, k->outer[i], ROWS_UNKNOWN);

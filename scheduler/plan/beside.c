@@ -25,24 +25,27 @@ static bool may_run(const Beside *x, const Stmt *s) {
     return true;
 }
 
-/* What a group takes by all threads of its units, without what every group takes. */
-static double work_ns(const Beside *x, const Stmt *s) {
-    return cost_stmt_ns(x->p, s, schedule_units(x->p->schedule, s->level)) - x->d->group_ns;
+/* What a group takes by so many threads of each block; 0: all. */
+static double work_ns(const Beside *x, Stmt *s, int team) {
+    s->op.team = team;
+    const double ns = cost_stmt_ns(x->p, s, schedule_units(x->p->schedule, s->level));
+    s->op.team = 0;
+    return ns;
 }
 
-/* Of n groups from number `from` on: a team has a part of the block's throughput, and each round
- * takes as long as its longest group. */
+/* Of n groups from number `from` on: each round takes as long as its longest group by a team, and
+ * then all meet. */
 static double beside_ns(const Beside *x, const Seq *q, int from, int n, int teams) {
     double all = 0;
     for (int i = 0; i < n; i += teams) {
         double most = 0;
         for (int k = i; k < n && k < i + teams; k++) {
-            const double ns = work_ns(x, q->s.p[from + k]);
+            const double ns = work_ns(x, q->s.p[from + k], x->d->warp);
             if (ns > most) most = ns;
         }
-        all += x->d->group_ns + most * teams;
+        all += most;
     }
-    return all;
+    return all + x->d->level[LEVEL_CORE].barrier_ns;
 }
 
 static int independent(const Beside *x, const Seq *q, int from) {
@@ -61,7 +64,7 @@ static void visit(void *user, Seq *q, int *at) {
     if (!may_run(x, q->s.p[*at])) return;
     const int n = independent(x, q, *at), teams = x->d->threads / x->d->warp;
     double plain = 0;
-    for (int i = 0; i < n; i++) plain += work_ns(x, q->s.p[*at + i]) + x->d->group_ns;
+    for (int i = 0; i < n; i++) plain += work_ns(x, q->s.p[*at + i], 0);
     if (n < 2 || !decide(x->p, X_BESIDE, q->s.p[*at], plain, beside_ns(x, q, *at, n, teams)))
         return;
     for (int i = 0; i < n; i++) {

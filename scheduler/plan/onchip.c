@@ -100,7 +100,8 @@ static void place(Program *p) {
     OnChip *o = p->onchip;
     const int n = o->residents.n;
     const int64_t room = p->schedule->device->level[LEVEL_CORE].bytes;
-    o->scratch = round_up(p->mem->shared, 128);
+    o->table = round_up(p->mem->shared, 8);
+    o->scratch = round_up(o->table + 8 * n, 128);
     o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most, 128) : p->mem->shared;
     o->kept_at = o->bytes;
     o->by_uses = arena_memdup(p->cx->a, o->residents.p, sizeof(Resident *) * (size_t)n);

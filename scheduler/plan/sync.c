@@ -15,23 +15,22 @@
  * group's own function and for the records of the stack. */
 #include "utask/extern.h"
 #include "scheduler/cost/decide.h"
-#include "scheduler/plan/within.h"
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/plan/beside.h"
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/parts.h"
 #include "scheduler/plan/strips.h"
+#include "scheduler/plan/within.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
 typedef enum {
     ON_TENSOR,
-    ON_TAKEN,   /* arena memory that a statement takes for itself, above all that is in use */
-    ON_RECORD,  /* what an activation saves around a call, by one thread for all (stack/) */
-    ON_SCRATCH, /* what a group needs while it runs: all of it, or (not `write`) each team its part
-                 */
-    ON_KEPT     /* constants that a unit copies to its own memory at the beginning of a launch */
+    ON_TAKEN,  /* arena memory that a statement takes for itself, above all that is in use */
+    ON_RECORD, /* what an activation saves around a call, by one thread for all (stack/) */
+    /* what a group needs while it runs: all of it, or (not `write`) each team its part */
+    ON_SCRATCH
 } AccessKind;
 
 typedef struct Access {
@@ -206,7 +205,7 @@ static bool stacked_by(const Tensor *elem, const Stmt *loop) {
 /* Whether a, the later one, must wait for b. */
 static bool conflict(const Access *a, const Access *b) {
     if ((!a->write && !b->write) || a->kind != b->kind || a->kind == ON_TAKEN) return false;
-    if (a->kind == ON_RECORD || a->kind == ON_KEPT) return true;
+    if (a->kind == ON_RECORD) return true;
     if (a->kind == ON_SCRATCH) return !a->write; /* else it begins with a block barrier */
     if (a->append && a->t == b->t) return false;
     if (b->rows && a->t == b->t && !a->elem) return false;
@@ -336,18 +335,11 @@ static void take(Sync *x) {
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
-/* A group that a team computes uses its unit's own memory. Constants stay there for loops. */
-static void touch_by_team(Sync *x, const Stmt *s) {
-    const Kernel *k = s->op.kernel;
-    if (k->scratch) touch_own(x, ON_SCRATCH, false);
-    if (k->nown && k->t[0]->seq->depth > 0) touch_own(x, ON_KEPT, false);
-}
-
-/* All threads of a unit have used its own memory: groups, which begin with a block barrier, for
- * themselves, and launches at their beginning. Only teams, which do not, have to care. */
-static void all_have(Sync *x, AccessKind kind) {
+/* A group by all threads of a unit has used all of its scratch. The next one begins with a block
+ * barrier for that, but teams do not. */
+static void use_scratch(Sync *x) {
+    const Access a = {.kind = ON_SCRATCH, .write = true, .part = part_whole};
     if (!x->teams) return;
-    const Access a = {.kind = kind, .write = true, .part = part_whole};
     vec_push(x->a, &x->pending, a);
     vec_push(x->a, &x->log, a);
 }
@@ -488,6 +480,7 @@ static void walk_within(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < s->loop.carry.n; i++) touch(x, s->loop.carry.p[i].next, true, part_whole);
     for (int i = 0; i < s->loop.scan.n; i++) touch(x, s->loop.scan.p[i].elem, true, part_whole);
     order(x, q, at);
+    if (s->loop.within->k->scratch) use_scratch(x);
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
 }
 
@@ -733,7 +726,6 @@ static void end_launch(Sync *x, Seq *q, int *at) {
     }
     if (!x->threads && turns && !together) barrier_at(x, q, at, (Conflict){0});
     met(x);
-    all_have(x, ON_KEPT);
 }
 
 static void walk(Sync *x, Seq *q) {
@@ -749,11 +741,12 @@ static void walk(Sync *x, Seq *q) {
             if (op_is_empty(s) || s->level == LEVEL_HOST) break;
             const int n = s->op.band ? strip_run(q, i) : beside_run(q, i);
             for (int k = 0; k < n; k++) touch_group(x, q->s.p[i + k]);
-            for (int k = 0; k < n && x->threads && s->op.team; k++) touch_by_team(x, q->s.p[i + k]);
+            for (int k = 0; k < n && x->threads && s->op.team; k++)
+                if (q->s.p[i + k]->op.kernel->scratch) touch_own(x, ON_SCRATCH, false);
             /* A unit's strips read what it wrote, and of the next unit's first one. */
             s->op.meets = n > 1 && s->op.band && s->op.split && s->op.band->crosses && !alone(x);
             order(x, q, &i);
-            if (!s->op.team && s->op.kernel->scratch) all_have(x, ON_SCRATCH);
+            if (!s->op.team && s->op.kernel->scratch) use_scratch(x);
             i += n - 1;
             break;
         }
@@ -807,7 +800,6 @@ void pass_sync(Program *p) {
     loops_within(p);
     Sync threads = sync_new(p, true, x.result);
     threads.teams = seq_any(p->top, by_team, NULL);
-    all_have(&threads, ON_KEPT);
     walk(&threads, p->top);
 }
 

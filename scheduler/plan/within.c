@@ -5,6 +5,7 @@
 #include "scheduler/kernel/threads.h"
 #include "scheduler/plan/memory.h"
 #include "utask/walk.h"
+#include <math.h>
 
 #define LANES_MOST 32     /* positions along the lanes' axis */
 #define LANES_LEAST 4     /* for which sums of several iterations are exchanged together */
@@ -14,7 +15,6 @@
 #define MEMBERS_MOST 64   /* of all groups */
 #define CHUNK 64          /* iterations whose loads are copied together */
 #define STAGE_BYTES 32768 /* of a block's memory for them */
-#define STEP_NS 60.0      /* of an iteration */
 
 typedef struct Look {
     Program *p;
@@ -441,44 +441,73 @@ static int in_registers(const Within *w) {
     return n;
 }
 
-static Within *within_plan(Program *p, const Stmt *loop) {
-    Look x = {.p = p, .c = p->cx, .loop = loop, .legal = true};
-    Within *w = x.w = NEW(p->cx->a, Within);
-    if (!join_groups(&x) || !find_results(&x) || !choose_lanes(&x)) return NULL;
+static bool within_plan(Look *x) {
+    Within *w = x->w;
+    if (!join_groups(x) || !find_results(x) || !choose_lanes(x)) return false;
     for (int i = 0; i < w->k->n; i++)
-        if (w->m[i].row && !is_of_row(&x, map_new(p->cx->a), w->k->value[i])) return NULL;
-    find_late(&x);
-    if (!look_values(&x)) {
+        if (w->m[i].row && !is_of_row(x, map_new(x->c->a), w->k->value[i])) return false;
+    find_late(x);
+    if (!look_values(x)) {
         forget_late(w);
-        look_values(&x);
+        look_values(x);
     }
-    if (!x.legal) return NULL;
+    if (!x->legal) return false;
     w->steps = w->batch ? w->width : STEPS;
-    choose_stages(&x);
+    choose_stages(x);
     if (w->batch && (in_registers(w) + 1) * w->steps > REGISTERS) {
         forget_late(w);
-        look_values(&x);
+        look_values(x);
         w->steps = STEPS;
     }
     while (w->steps > 1 && in_registers(w) * w->steps > REGISTERS) w->steps /= 2;
-    return w;
+    return true;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+/* What a thread computes one behind the other for e, as far as not seen yet. */
+static double chain_ns(const Device *d, Map *seen, const Expr *e) {
+    if (e->pure || e->op == E_AXIS || !map_add(seen, (uint64_t)e->id + 1)) return 0;
+    double ns = e->op == E_LOAD || e->op == E_REDUCE ? 0 : e_work(e->op)->cycles * d->cycle_ns;
+    double terms = 1;
+    if (e->op == E_REDUCE)
+        for (int i = 0; i < e->naxis; i++) terms *= cost_size(e->raxis[i]->extent);
+    for (int i = 0; i < e->n; i++) ns += terms * chain_ns(d, seen, e->a[i]);
+    return ns;
+}
+
+/* Of an iteration, by the busiest unit. */
+static double step_ns(const Look *x) {
+    const Within *w = x->w;
+    const Kernel *k = w->k;
+    const Schedule *sc = x->p->schedule;
+    const Device *d = sc->device;
+    Map *seen = map_new(x->c->a);
+    double ns = 0, rows = 1;
+    for (int i = 0; i < w->sum.n; i++) { /* its terms are not computed again by members */
+        ns += chain_ns(d, seen, w->sum.p[i].term);
+        for (int lanes = w->width; lanes > 1 && !w->sum.p[i].late; lanes /= 2) ns += d->shuffle_ns;
+        if (w->sum.p[i].late) ns += d->shuffle_ns * (w->width - 1) / w->steps;
+        map_add(seen, (uint64_t)w->sum.p[i].e->id + 1);
+    }
+    for (int i = 0; i < k->n; i++) ns += chain_ns(d, seen, k->value[i]);
+    ns += w->stage.n * (d->cycle_ns + d->core_load_ns / 8);
+    ns += in_registers(w) * d->cycle_ns;
+    if (in_registers(w)) ns += d->load_ns * ceil(w->steps / 8.0) / w->steps;
+    for (int i = 0; i < k->naxis - (w->lane != NULL); i++) rows *= cost_size(k->axis[i]->extent);
+    if (k->split) rows = ceil(rows / schedule_units(sc, k->s->level));
+    return ns * ceil(rows / w->rows);
 }
 
 static void visit(void *user, Stmt *s) {
     Program *p = user;
     if (s->kind != S_LOOP || !plain_loop(s)) return;
-    Within *w = within_plan(p, s);
-    if (!w) return;
+    Look x = {.p = p, .c = p->cx, .loop = s, .legal = true, .w = NEW(p->cx->a, Within)};
+    if (!within_plan(&x)) return;
     const int units = schedule_units(p->schedule, s->level);
-    const Kernel *k = w->k;
-    const double trips = cost_size(s->loop.trips);
-    double all = w->width, each = 0;
-    for (int d = 0; d < k->naxis - (w->lane != NULL); d++) all *= cost_size(k->axis[d]->extent);
-    const double rounds = all / (k->split ? units : 1) / p->schedule->device->threads;
-    for (int i = 0; i < s->loop.body->s.n; i++)
-        each += cost_group_ns(p, s->loop.body->s.p[i], units);
-    const double ns = trips * STEP_NS * (rounds > 1 ? rounds : 1);
-    if (decide(p, X_WITHIN, s, trips * each, ns)) s->loop.within = w;
+    const double plain = cost_stmt_ns(p, s, units), step = step_ns(&x);
+    if (!decide(p, X_WITHIN, s, plain, step * cost_size(s->loop.trips))) return;
+    s->loop.within = x.w;
+    s->loop.step_ns = step;
 }
 
 void loops_within(Program *p) {

@@ -60,6 +60,11 @@ typedef struct Within {
     int *next; /* by carry: the member */
 } Within;
 
+/* Whether s is such a loop whose function begins with a block barrier, before it loads anything. */
+static inline bool within_meets(const Stmt *s) {
+    return s->kind == S_LOOP && s->loop.within && s->loop.within->chunk;
+}
+
 /* Sets Stmt.loop.within of each loop that may be such a function and is to be one. Requires
  * kernels, memory, and where units synchronize, but not yet where threads do. */
 void loops_within(Program *p);

@@ -75,15 +75,32 @@ int level_of(Levels *l, const Stmt *s) {
     return l->level;
 }
 
+#define LEVELS 64
+
 typedef struct Load { /* of one iteration */
     int units;
     double unknown; /* what sizes that are not known are taken to be */
     Work w;
     double other; /* ns of what is no group */
     int groups;
+    /* On GPUs, by level: groups that may run side by side, the ns of all by whole blocks, and of
+     * the longest by a warp of each. */
+    int n[LEVELS];
+    double whole[LEVELS], warp[LEVELS];
     uint64_t levels; /* of the member's, that have one: what nothing has to be waited for in between
                         is one group */
 } Load;
+
+static void add_group(const Wave *w, Load *k, const Stmt *s, int level) {
+    const Device *d = w->p->schedule->device;
+    k->groups++;
+    if (!device_is_gpu(d)) return;
+    Stmt by_warp = *s;
+    by_warp.op.team = d->warp;
+    k->n[level]++;
+    k->whole[level] += cost_group_at_ns(w->p, s, k->units, k->unknown);
+    k->warp[level] = fmax(k->warp[level], cost_group_at_ns(w->p, &by_warp, k->units, k->unknown));
+}
 
 static void add_stmt(Wave *w, Load *k, Levels *l, const Stmt *s) {
     const int level = level_of(l, s);
@@ -93,11 +110,12 @@ static void add_stmt(Wave *w, Load *k, Levels *l, const Stmt *s) {
     }
     Work x = cost_work(w->c, s, k->unknown);
     /* The rest will be computed inside others. */
-    const uint64_t bit = 1ull << (level < 63 ? level : 63);
+    const int at = level < LEVELS ? level : LEVELS - 1;
+    const uint64_t bit = 1ull << at;
     for (int i = 0; i < s->op.n; i++)
         if ((s->op.t[i]->owned || (s->op.t[i]->body->flags & EF_REDUCE)) && !(k->levels & bit)) {
             k->levels |= bit;
-            k->groups++;
+            add_group(w, k, s, at);
         }
     k->w.flops += x.flops;
     k->w.simple += x.simple;
@@ -113,6 +131,17 @@ static double load_ns(const Wave *w, const Load *k) {
     return fmax(cost_compute_ns(d, &k->w) / k->units, share / device_gbps(d, share)) + k->other;
 }
 
+/* What groups take beside their work: on a GPU they wait for each other only from level to level,
+ * if blocks have a warp for each (scheduler/plan/beside.h). */
+static double groups_ns(const Wave *w, const Load *k) {
+    const Device *d = w->p->schedule->device;
+    if (!device_is_gpu(d)) return d->group_ns * k->groups;
+    double ns = 0;
+    for (int l = 0; l < LEVELS; l++)
+        ns += fmin(k->whole[l], k->warp[l] * (double)div_up(k->n[l], d->threads / d->warp));
+    return ns;
+}
+
 /* One iteration of members [from, to), with the barriers. */
 static double iteration_ns(Wave *w, int from, int to, bool slices, int units, double unknown) {
     const Device *d = w->p->schedule->device;
@@ -126,7 +155,7 @@ static double iteration_ns(Wave *w, int from, int to, bool slices, int units, do
         for (int j = 0; j < m->s->loop.body->s.n; j++) add_stmt(w, &k, &l, m->s->loop.body->s.p[j]);
     }
     int meet = l.top + l.carried;
-    return 2 + load_ns(w, &k) + d->group_ns * k.groups +
+    return 2 + load_ns(w, &k) + groups_ns(w, &k) +
            (units > 1 ? meet * d->level[LEVEL_TEAM].barrier_ns : 0);
 }
 

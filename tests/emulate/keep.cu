@@ -22,7 +22,7 @@ static __device__ void keep(Data *d, int words, int first, int second, int third
     const float *b = bk_keep(w, &top, 1, nunit, 1, words, unit, nunit);
     const float *c = bk_keep(w, NULL, 1, nunit, 1, words, unit, nunit);
     const float *e = bk_keep(w, &top, 1, nunit, 1, 4, unit, nunit);
-    __syncthreads();
+    bk_kept();
     if (threadIdx.x != 0) return;
     for (int i = 0; i < words; i++)
         wrong += __float_as_int(a[i]) != unit * words + i || __float_as_int(b[i]) != unit * words + i ||

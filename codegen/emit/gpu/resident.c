@@ -1,8 +1,8 @@
 /* resident.c: prints constants that stay in on-chip memory for the whole run, and those that are
  * prefetched before barriers (scheduler/plan/onchip.h).
  *
- * A pointer leads to the unit's own part, whether it is on chip or not. Functions that read through
- * it begin with a block barrier. */
+ * A pointer leads to the unit's own part, whether it is on chip or not. The pointers are in the
+ * block's memory, too: threads have few registers. */
 #include "codegen/emit/emit.h"
 
 const char *unit_cluster(const Emit *em, int first, const char *is) {
@@ -12,7 +12,7 @@ const char *unit_cluster(const Emit *em, int first, const char *is) {
 
 const char *resident_name(Emit *em, const Resident *r) {
     const char **name = &em->resident_name[r->number];
-    if (!*name) *name = arena_printf(em->a, "kept%d", r->number);
+    if (!*name) *name = arena_printf(em->a, "kept[%d]", r->number);
     return *name;
 }
 
@@ -25,24 +25,26 @@ bool is_resident(const Emit *em, const Tensor *t) {
 /* Those read most often come first: if a unit's parts are larger than planned, they are kept. */
 void residents_declare(Emit *em, Sb *to) {
     const OnChip *o = em->p->onchip;
-    if (o->residents.n) sb_printf(to, "    int kept_to = %lld;\n", (long long)o->kept_at);
+    if (!o->residents.n) return;
+    sb_printf(to, "    const float **const kept = (const float **)(bk_shared() + %lld);\n",
+              (long long)o->table);
+    sb_printf(to, "    int kept_to = %lld;\n", (long long)o->kept_at);
     for (int i = 0; i < o->residents.n; i++) {
         const Resident *r = o->by_uses[i];
         const OwnPart *q = &r->part;
         const bool cluster = r->level == LEVEL_CLUSTER;
-        const char *phase =
-            r->phase < 0 ? "" : arena_printf(em->a, "phase != %d ? NULL : ", r->phase);
+        const char *phase = r->phase < 0 ? "" : arena_printf(em->a, "if (phase == %d) ", r->phase);
         const char *own =
-            cluster ? arena_printf(em->a, "!(%s) ? NULL : ", unit_cluster(em, r->unit, "==")) : "";
-        sb_printf(to,
-                  "    const float *const %s = %s%sbk_keep(%s, %s, %lld, %lld, %lld, %lld, %s);\n",
-                  resident_name(em, r), phase, own, emit_packed(em, q->packed),
+            cluster ? arena_printf(em->a, "if (%s) ", unit_cluster(em, r->unit, "==")) : "";
+        sb_printf(to, "    %s%sbk_know(&%s, bk_keep(%s, %s, %lld, %lld, %lld, %lld, %s));\n", phase,
+                  own, resident_name(em, r), emit_packed(em, q->packed),
                   r->kept ? "&kept_to" : "NULL", (long long)q->pieces, (long long)q->n,
                   (long long)q->grain, (long long)q->words,
                   q->whole  ? "0, 1"
                   : cluster ? "unit % BK_CLUSTER, BK_CLUSTER"
                             : "unit, nunit");
     }
+    sb_puts(to, "    bk_kept();\n");
 }
 
 void emit_ahead(Fn *f, const Kernel *k) {

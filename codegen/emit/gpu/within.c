@@ -1,5 +1,6 @@
 /* within.c: prints a loop with the time inside of one function (scheduler/plan/within.h). */
 #include "codegen/emit/emit_tree.h"
+#include "scheduler/cost/cost.h"
 #include "scheduler/plan/within.h"
 
 #define TRIPS 65536 /* iterations of a call: between two, a run can be cancelled */
@@ -366,8 +367,6 @@ static void put_chunks(WithinText *x, int outside, const char *type) {
     const Within *w = x->w;
     fn_line(f, "int64_t ready = begin;");
     const Scope out = fn_open(f, "for (int turn = 0;; turn ^= 1) {");
-    fn_line(f, "bk_copied();");
-    fn_line(f, "bk_block();");
     fn_line(f, "const int64_t next = bk_mini(ready + %d, end);", w->chunk);
     put_copies(x, outside, type);
     const Scope busy = fn_open(f, "if (busy) {");
@@ -381,6 +380,8 @@ static void put_chunks(WithinText *x, int outside, const char *type) {
     }
     put_iterations(x);
     fn_close(f, busy);
+    fn_line(f, "bk_copied();");
+    fn_line(f, "bk_block();");
     fn_line(f, "step = ready;");
     fn_line(f, "if (ready == end) break;");
     fn_line(f, "ready = next;");
@@ -397,6 +398,7 @@ static void put_function(WithinText *x) {
     const int n = w->k->naxis - (w->lane != NULL);
     const char *type = count_is_small(n, w->k->axis) ? "uint32_t" : "int64_t";
     const int outside = f->bound.n;
+    if (w->chunk) fn_line(f, "bk_block();"); /* within_meets */
     open_rows(x, n, type);
     for (int i = 0; i < w->fixed.n; i++) fn_temp(f, w->fixed.p[i]);
     put_first(x);
@@ -424,7 +426,10 @@ void emit_within(Tree *x, Stmt *s, int id) {
     WithinText in = {.w = w, .loop = s};
     for (int i = 0; i < w->k->n; i++) unstored[i] = w->m[i].carry < 0 && !w->m[i].scan;
     group_begin(&in.g, x->em, w->k);
+    in.g.loop = s;
     in.g.unstored = unstored;
+    in.g.ns = cost_size(s->loop.trips) *
+              cost_seq_ns(x->em->p, s->loop.body, schedule_units(x->em->p->schedule, w->k->s->level));
     in.g.reduce = lane_sum;
     in.symbol = in.g.f.symbol;
     in.g.f.symbol = inside_symbol;
