@@ -11,9 +11,8 @@
  * memory, TFLOP/s of all cores, KB of shared memory of a block, MB of L2, ns of a grid barrier.
  * Sources: the vendors' data sheets; barriers: a store travels to L2 and a load brings it, behind a
  * fence: counted from published latencies (eval/gpu/README.md), as is a cluster's. Clusters of 8
- * are the largest that every chip has. Products
- * are expected to reach half of the peak: few blocks must not look as good as many where there is
- * much to compute. */
+ * are the largest that every chip has. Products are expected to reach half of the peak: few blocks
+ * must not look as good as many where there is much to compute. */
 /* What a thread waits for (codegen/emulate/count.cc says where these are from): with warps of 32 as
  * on an H100, of 64 as on an MI250X. */
 #define WAITS(WARP)                                                                                \
@@ -89,8 +88,7 @@ static const Device devices[] = {
     GPU(BACKEND_HIP, "hip:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8, 1100),
     GPU(BACKEND_HIP, "hip:gfx1030", 40, 32, 0, 0, 0, 512, 20.7, 64, 4, 900),
     GPU(BACKEND_EMULATED, "emulate:sm_90", 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 600),
-    GPU(BACKEND_EMULATED, "emulate:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8,
-        1100),
+    GPU(BACKEND_EMULATED, "emulate:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8, 1100),
     EMULATED("emulate:cuda", 4, 64, 32, 2, ALL, 8),
     EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN, 16),
 };
