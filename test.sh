@@ -157,14 +157,11 @@ gpu_synchronization() {
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm rae --small --batch 1 --length 9 --hidden 16 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID \
-        "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae}
-    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule core=off "$work"/experts_dispatch
+        "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather}
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
-        "$work"/{attention_grow,blockdrop,treelstm,trips_if}
-    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 --schedule core=off \
-        "$work"/experts_dispatch
+        "$work"/{attention_grow,blockdrop,experts_gather,treelstm,trips_if}
 }
 
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.

@@ -13,8 +13,8 @@ void profile_trace(Sb *s, const char *model, const json_t *profile);
 /* Prints the shapes that values took in a run with these inputs. Returns an exit code. */
 int profile_shapes(Sb *s, const Cli *c, const braid_value *const *in);
 
-/* The critical path of a run of an emulated program with these inputs: an array, for each launch what
- * the emulator counted (codegen/emulate/count.cc). NULL after a message. */
+/* The critical path of a run of an emulated program with these inputs: an array, for each launch
+ * what the emulator counted (codegen/emulate/count.cc). NULL after a message. */
 json_t *counted_path(const Cli *c, const braid_value *const *in);
 void counted_print(Sb *s, const json_t *launches);
 

@@ -129,7 +129,8 @@ uint64_t compile_machine(char *model, size_t size);
 int compile_cpus(void);
 
 /* Float lanes of a vector (16, 8 or 4) on the processor that o names; *dots, unless dots is NULL:
- * Schedule.dots. Asks the C compiler about names other than x86-64, -v2, -v3, -v4, armv8… and armv9…. */
+ * Schedule.dots. Asks the C compiler about names other than x86-64, -v2, -v3, -v4, armv8… and
+ * armv9…. */
 int compile_vector_width(Diag *d, const CompileOptions *o, int *dots);
 
 #endif

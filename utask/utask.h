@@ -296,8 +296,8 @@ struct Stmt {
             /* the time is inside of one function (scheduler/plan/within.h); or NULL */
             const struct Within *within;
             double step_ns; /* of an iteration there */
-            int parts;          /* more than 1: so many times, on a part of a unit's rows each */
-            Conflict why;       /* of that barrier */
+            int parts;      /* more than 1: so many times, on a part of a unit's rows each */
+            Conflict why;   /* of that barrier */
         } loop;
         struct {
             Expr *cond;

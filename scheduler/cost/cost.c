@@ -167,7 +167,8 @@ double cost_group_at_ns(const Program *p, const Stmt *s, int units, double unkno
     const double kept = cost_kept(p, (int)n), far = d->level[LEVEL_TEAM].read_gbps;
     const double parts = s->op.team ? (double)d->threads / s->op.team : 1; /* of a block */
     const double bytes_ns = share * (kept / device_gbps(d, share) + (1 - kept) / far);
-    return fmax(fmax(cost_compute_ns(d, &w) / n * parts, bytes_ns), cost_latency_ns(p, s, units, unknown));
+    return fmax(fmax(cost_compute_ns(d, &w) / n * parts, bytes_ns),
+                cost_latency_ns(p, s, units, unknown));
 }
 
 /* How many of so many units have a part of group s. Before distribution: as many as its longest

@@ -39,7 +39,7 @@ typedef struct OwnPart {
     int64_t choice;                  /* of which a run of the group reads one; 1: it reads all */
     int64_t n, grain, words;         /* positions, shared in grains; of one position */
     const struct Resident *resident; /* NULL: keeping it would gain nothing */
-    bool near;  /* it stays on chip, as far as is known */
+    bool near;                       /* it stays on chip, as far as is known */
     bool ahead; /* units fetch it in front of the barrier that they pass before the group */
 } OwnPart;
 

@@ -120,7 +120,8 @@ static void look_near(void *user, Stmt *s) {
     (void)user;
     if (s->kind != S_OP || s->op.kernel->kind != KERNEL_DOTS) return;
     Kernel *k = s->op.kernel;
-    for (int i = 0; i < k->nown; i++) k->own[i].near = k->own[i].resident && k->own[i].resident->kept;
+    for (int i = 0; i < k->nown; i++)
+        k->own[i].near = k->own[i].resident && k->own[i].resident->kept;
     s->op.sums_ns = dots_ns(k->dots);
 }
 

@@ -25,7 +25,8 @@ static __device__ void keep(Data *d, int words, int first, int second, int third
     bk_kept();
     if (threadIdx.x != 0) return;
     for (int i = 0; i < words; i++)
-        wrong += __float_as_int(a[i]) != unit * words + i || __float_as_int(b[i]) != unit * words + i ||
+        wrong += __float_as_int(a[i]) != unit * words + i ||
+                 __float_as_int(b[i]) != unit * words + i ||
                  __float_as_int(c[i]) != unit * words + i;
     d->out[unit] = !wrong && e[0] == w[unit * 4] && bk_on_chip(a) == first &&
                    bk_on_chip(b) == second && !bk_on_chip(c) && bk_on_chip(e) == third;

@@ -151,7 +151,6 @@ KERNEL begun_not_come(Data *d) {
     emu_copied();
 }
 
-
 // cp.async copies from global memory; a cluster's shared memory is none, whosever it is.
 // test begun_near 1 64 2048: not global
 KERNEL begun_near(Data *d) {

@@ -1,5 +1,5 @@
-// turns.cu: the synchronizations of the dialect's grid, in any order: each block writes a value before
-// each of them, and those that are to see it read it behind. See turns.c.
+// turns.cu: the synchronizations of the dialect's grid, in any order: each block writes a value
+// before each of them, and those that are to see it read it behind. See turns.c.
 #define BK_WARP 32
 #define BK_THREADS 64
 #define BK_GIVEN_AT -1
@@ -32,9 +32,7 @@ extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *ru
             bk_gather(k, unit, one);
             for (int b = 0; b < n && unit == one; b++) look(t, i, b);
             break;
-        default:
-            state = bk_release(k, unit, one);
-            look(t, i, one);
+        default: state = bk_release(k, unit, one); look(t, i, one);
         }
     }
     bk_end();

@@ -428,8 +428,9 @@ void emit_within(Tree *x, Stmt *s, int id) {
     group_begin(&in.g, x->em, w->k);
     in.g.loop = s;
     in.g.unstored = unstored;
-    in.g.ns = cost_size(s->loop.trips) *
-              cost_seq_ns(x->em->p, s->loop.body, schedule_units(x->em->p->schedule, w->k->s->level));
+    in.g.ns =
+        cost_size(s->loop.trips) *
+        cost_seq_ns(x->em->p, s->loop.body, schedule_units(x->em->p->schedule, w->k->s->level));
     in.g.reduce = lane_sum;
     in.symbol = in.g.f.symbol;
     in.g.f.symbol = inside_symbol;
