@@ -498,31 +498,31 @@ check 'ops' grep -q '^LSTM  *ai.onnx' out
 
 # ---- device: the table, and measured costs in its place
 expect 0 '' "$braid" device
-check 'devices' grep -Eq '^cuda:sm_90 +published +132 +256 .* 250 +1400 ' out
-check 'devices without clusters' grep -Eq '^cuda:sm_80 +published +108 +256 .* 20 +1500 ' out
+check 'devices' grep -Eq '^cuda:sm_90 +published +132 +256 .* 200 +600 ' out
+check 'devices without clusters' grep -Eq '^cuda:sm_80 +published +108 +256 .* 12 +650 ' out
 expect 0 '' "$braid" device cuda:sm_90
-check 'published costs' grep -Eqx 'team_barrier_ns +1400' out
+check 'published costs' grep -Eqx 'team_barrier_ns +600' out
 expect 2 "braid: there is no device 'cuda:sm_1'*" "$braid" device cuda:sm_1
 expect 2 'braid: --json needs a TARGET*' "$braid" device --json
 expect 0 '' "$braid" device cuda:sm_90 --json
-sed 's/"team_barrier_ns": 1400/"team_barrier_ns": 2222/' out >all.json
+sed 's/"team_barrier_ns": 600/"team_barrier_ns": 2222/' out >all.json
 echo '{"name": "some \"card\"", "list": [1, {"x": null}], "target": "cuda:sm_90", "costs": {"team_barrier_ns": 1234.5, "cluster_barrier_ns": 300}}' >costs.json
 barrier='"name": "grid", "bytes": 52428800, "read_gbps": 101.5, "barrier_ns":'
 explain=("$braid" explain add.onnx --target cuda:sm_90 --json)
 expect 0 '' "${explain[@]}"
-check 'scheduled by published costs' grep -q "\"measured\": false.*$barrier 1400}" out
+check 'scheduled by published costs' grep -q "\"measured\": false.*$barrier 600}" out
 expect 0 '' "${explain[@]}" --costs costs.json
 check 'scheduled by the costs of a file' grep -q "\"measured\": true.*$barrier 1234}" out
 expect 0 '' "$braid" device --import costs.json
-check 'imported' grep -Eqx 'team_barrier_ns +1400 +1234.5' out
-check 'the others stay' grep -Eqx 'core_barrier_ns +20 +20' out
+check 'imported' grep -Eqx 'team_barrier_ns +600 +1234.5' out
+check 'the others stay' grep -Eqx 'core_barrier_ns +12 +12' out
 expect 0 '' "$braid" device
 check 'measured in the table' grep -Eq '^cuda:sm_90 +measured +132 .* 300 +1234 ' out
 check 'of this device alone' grep -Eq '^cuda:sm_100 +published ' out
 expect 0 '' "${explain[@]}"
 check 'scheduled by measured costs' grep -q "\"measured\": true.*$barrier 1234}" out
 expect 0 '' "${explain[@]}" --costs published
-check 'published all the same' grep -q "\"measured\": false.*$barrier 1400}" out
+check 'published all the same' grep -q "\"measured\": false.*$barrier 600}" out
 expect 0 '' "$braid" device --import all.json cuda:sm_90
 expect 0 '' "${explain[@]}"
 check 'a later import replaces' grep -q "\"measured\": true.*$barrier 2222}" out
@@ -543,7 +543,7 @@ costs '{"costs": {"speed": 1}}' "there is no cost 'speed'"
 costs '{"costs": {"team_barrier_ns": -1}}' 'team_barrier_ns is not a positive number'
 costs '{"costs": {"team_barrier_ns": "1"}}' 'team_barrier_ns is not a positive number'
 costs '{"costs": {"host_bytes": 1}}' 'cuda:sm_90 has no host_bytes'
-costs '{"costs": {"team_barrier_ns": 1e9}}' 'team_barrier_ns is 1e+09, too far from the published 1400 to be believed'
+costs '{"costs": {"team_barrier_ns": 1e9}}' 'team_barrier_ns is 1e+09, too far from the published 600 to be believed'
 echo '{"target": "toaster", "costs": {"gflops": 1}}' >wrong.json
 expect 1 "braid: wrong.json: there is no device 'toaster'*" "$braid" device --import wrong.json
 echo '{"target": "cpu", "costs": {"gflops": 100}}' >wrong.json
