@@ -115,7 +115,7 @@ assert list(outcome) == ["machine", "conformance", "build", "models", "choices",
 assert set(outcome.values()) == {"done"}, outcome
 assert text.startswith("# Braid on Stand-in | GPU\n"), text[:80]
 assert good["facts"]["driver"] == "580.0" and good["facts"]["target"] == "cpu", good["facts"]
-assert good["machine"]["costs"]["team_barrier_ns"] == 2100, good["machine"]
+assert good["machine"]["costs"]["team_barrier_ns"] == 900, good["machine"]
 assert good["conformance"]["passed"] >= 2 and not good["conformance"]["failures"], good["conformance"]
 assert good["models"]["passed"] == 3 and good["models"]["failed"] == 0, good["models"]
 assert good["build"]["wanted"] == 3 and len(good["build"]["done"]) == 3, good["build"]
