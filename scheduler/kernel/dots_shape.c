@@ -260,16 +260,18 @@ static void place(DotsKernel *k) {
         if (q->direct || !q->whole) continue;
         q->x = at;
         at += whole_words(q);
+        if (!q->span) continue; /* columns of all these parts are copied at the same time */
+        q->w = at;
+        at += columns_words(q, k->bv);
     }
     for (int i = 0; i < k->npart; i++) {
         DotsPart *q = &k->part[i];
-        if (q->direct) continue;
+        if (q->direct || q->span) continue;
         int64_t buffers = dots_pitch(q, q->chunk) * q->buffers,
                 x = q->whole ? 0 : part_rows(q) * buffers;
         if (!q->whole) q->x = at;
         q->w = at + x;
         if (!q->packed) x += part_columns(q) * buffers;
-        if (q->span) x = columns_words(q, k->bv);
         if (x > most) most = x;
     }
     at = round_up(at + most, 4);
