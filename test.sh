@@ -278,7 +278,7 @@ blocks() {
     "$PYTHON" tests/plan/races.py --braid $BRAID --units 3 --schedule strips=on,strip-rows=1 "$kept"/*
     rm -rf "$kept"
     [[ $(uname -m) == x86_64 ]] || return 0
-    "${check[@]}" 4 --seed $((SEED + 300)) --cpu x86-64-v3 --threads 2
+    "${check[@]}" 4 --seed $((SEED + 300)) --cpu x86-64-v3 --threads 2 --schedule strips=on
 }
 
 # Networks as quantizers write them: their products by integers, on older processors, too, and on a GPU as floats.
