@@ -405,6 +405,7 @@ static int run(const Cli *c, bool passes_only) {
     if (c->units && strcmp(w.o.target, "interp") == 0)
         return cli_usage("--units needs a target that is scheduled, not interp");
     w.o.report = &w.passes;
+    w.o.profile = c->profile != NULL; /* what measures itself is scheduled for that */
     int code = EXIT_DONE;
     Device device;
     bool published = c->costs && strcmp(c->costs, "published") == 0;

@@ -217,6 +217,8 @@ static void put_kernel(Writer *w, const Stmt *s) {
         sb_printf(w->s, ", \"shared_along\": %d, \"grain\": %d", along, s->op.grain);
     else
         sb_printf(w->s, ", \"shared_along\": null, \"grain\": null");
+    /* Units meet once in a run of groups strip by strip. */
+    if (s->op.meets) sb_puts(w->s, ", \"meets\": true");
     sb_printf(w->s, ", \"scratch_bytes\": %lld}", (long long)k->scratch);
 }
 

@@ -15,7 +15,12 @@ void emit_beside(Tree *x, const Seq *q, int *at) {
         const Stmt *s = q->s.p[i];
         for (int k = 0; k < s->op.n; k++) tree_place(x, s->op.t[k], tree_bytes(x, s->op.t[k]));
     }
-    for (int i = first; i < first + n; i++) probe_begin(x, q->s.p[i]);
+    /* A profile's events follow each other: the first group has the time of all. */
+    for (int i = first + 1; i < first + n; i++) {
+        probe_begin(x, q->s.p[i]);
+        probe_end(x, q->s.p[i]);
+    }
+    probe_begin(x, q->s.p[first]);
     const Scope out = fn_here(f);
     const char *member = "(int)bk_warp()";
     if (n > teams) {
@@ -31,6 +36,6 @@ void emit_beside(Tree *x, const Seq *q, int *at) {
         f->indent--;
     }
     fn_close(f, out);
-    for (int i = first + n - 1; i >= first; i--) probe_end(x, q->s.p[i]);
+    probe_end(x, q->s.p[first]);
     *at = first + n - 1;
 }
