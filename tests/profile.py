@@ -213,11 +213,12 @@ def timeline(what, p):
         while open_ and open_[-1][1] <= begin:
             open_.pop()
         check(f"{what} events are nested", begin <= end and (not open_ or end <= open_[-1][1]), (unit, part, begin, end))
-        inside = parts[part]["parent"]
-        while inside is not None and parts[inside]["every"] == 0:
+        inside, around = parts[part]["parent"], set()
+        while inside is not None and parts[inside]["every"] != 1:  # these are timed now and then, or never
+            around.add(inside)
             inside = parts[inside]["parent"]
         if parts[part]["every"] == 1 and inside is not None and "call" not in {x["kind"] for x in parts}:
-            check(f"{what} an event is in that of the part around it", open_ and open_[-1][0] == inside, (part, open_))
+            check(f"{what} an event is in that of the part around it", open_ and open_[-1][0] in around | {inside}, (part, open_))
         if parts[part]["kind"] == "loop":
             check(f"{what} a loop's event has its trips", parts[part]["trips_min"][unit] <= trips <= parts[part]["trips_max"][unit], trips)
         open_.append((part, end))
