@@ -332,6 +332,7 @@ def pieces():
     save("pieces", graph(nodes, [tensor("token", [3], I)], [tensor("y", [3, 4, 8])],
                          [const("depth", [9], np.int64), const("values", [0, 1]), const("one", [1], np.int64),
                           ramp("table", 9, 16), *(ramp(f"w{k}", 16, 8) for k in range(4))]))
+    save_schedule("pieces", "core=on")
 
 
 def embedding():
