@@ -76,6 +76,8 @@ static const char *const nvcc_options[] = {"-cubin", "-std=c++17", "-O3", "--fma
                                            "-w",     "-x",         "cu",  NULL};
 static const char *const hipcc_options[] = {"--genco",
                                             "--hipcc-func-supp", /* functions are called */
+                                            "-mllvm", /* a block's memory is what is planned */
+                                            "-disable-promote-alloca-to-lds=true",
                                             "-std=c++17",
                                             "-O3",
                                             "-ffp-contract=off",
