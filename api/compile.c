@@ -125,6 +125,7 @@ static const Pass passes[] = {
     {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},
     {"sync", pass_sync, STAGE_PLACED, STAGE_SYNCED,
      "units meet for who writes what, and for memory that is used again"},
+    {"lone-strips", pass_lone_strips, STAGE_SYNCED, STAGE_SYNCED, "barriers may part neighbours"},
     {"variables", pass_variables, STAGE_SYNCED, STAGE_SYNCED,
      "what hands results over depends on who runs what"},
     {"phases", pass_phases, STAGE_SYNCED, STAGE_SYNCED, "of the variables of all launches"},

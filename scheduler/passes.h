@@ -128,6 +128,8 @@ void pass_schedule(Program *p);
 void pass_strips(Program *p);
 /* Requires kernels. Takes strips from groups whose kernels, or neighbours, have none. */
 void pass_settle_strips(Program *p);
+/* Requires the barriers. Leaves strips to groups that are still neighbours. */
+void pass_lone_strips(Program *p);
 
 /* Requires the distribution and strips. On GPUs, sets Stmt.beside and op.team of groups that run
  * side by side (scheduler/plan/beside.h). */

@@ -195,7 +195,6 @@ typedef struct Group {
     double ns;            /* of a run, by the cost model; 0: its statement's */
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
-    const Stmt *loop;     /* it is all of this loop; NULL: a group */
     const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */
     /* Text of a sum that is computed already, or NULL. */
     const char *(*reduce)(struct Group *g, Expr *e);

@@ -282,8 +282,9 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     const char *name = k->apart && em->target->apart
                            ? emit_shared(em, true, stem, em->target->apart, params.p, body)
                            : emit_function(em, stem, qualifier, params.p, body);
-    vec_push(em->a, &em->estimates,
-             ((Estimate){name, g->ns > 0 ? g->ns : estimate_ns(em->p, g->loop ? g->loop : s)}));
+    if (em->p->schedule->device->backend == BACKEND_EMULATED) /* nobody else is told */
+        vec_push(em->a, &em->estimates,
+                 ((Estimate){name, g->ns > 0 ? g->ns : estimate_ns(em->p, s)}));
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
 }
 

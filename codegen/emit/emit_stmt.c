@@ -436,7 +436,7 @@ void emit_seq(Tree *x, Seq *q) {
             emit_op(x, q->s.p[++i], true);
         else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && within_meets(q->s.p[i + 1]))
             emit_stmt(x, q->s.p[++i]);
-        else if (q->s.p[i]->kind == S_OP && q->s.p[i]->op.strip)
+        else if (i + 1 < q->s.n && strip_follows(q->s.p[i], q->s.p[i + 1]))
             emit_strips(x, q, &i);
         else if (beside_run(q, i) > 1)
             emit_beside(x, q, &i);

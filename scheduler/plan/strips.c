@@ -201,8 +201,19 @@ static void leave_strips(Stmt *s) {
     s->op.band = NULL;
 }
 
-/* Leaves strips to groups that have neighbours with which they are computed so. Over windows that
- * is all of them, or none. */
+/* Leaves strips to groups that have neighbours with which they are computed so. */
+static void leave_lone(const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        for (int k = 0; k < stmt_nseq(s); k++) leave_lone(stmt_seq(s, k));
+        const int n = strip_run(q, i);
+        if (n < 2 && s->kind == S_OP) leave_strips(s);
+        i += n - 1;
+    }
+}
+
+/* Leaves strips to groups whose kernels can have them. Over windows that is all of a run, or none.
+ */
 static void settle_strips(const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -214,11 +225,11 @@ static void settle_strips(const Seq *q) {
         for (int k = 0; k < n && !all; k++) leave_strips(q->s.p[i + k]);
         i += n - 1;
     }
-    for (int i = 0; i < q->s.n; i++) {
-        const int n = strip_run(q, i);
-        if (n < 2 && q->s.p[i]->kind == S_OP) leave_strips(q->s.p[i]);
-        i += n - 1;
-    }
 }
 
-void pass_settle_strips(Program *p) { settle_strips(p->top); }
+void pass_settle_strips(Program *p) {
+    settle_strips(p->top);
+    leave_lone(p->top);
+}
+
+void pass_lone_strips(Program *p) { leave_lone(p->top); }

@@ -426,7 +426,6 @@ void emit_within(Tree *x, Stmt *s, int id) {
     WithinText in = {.w = w, .loop = s};
     for (int i = 0; i < w->k->n; i++) unstored[i] = w->m[i].carry < 0 && !w->m[i].scan;
     group_begin(&in.g, x->em, w->k);
-    in.g.loop = s;
     in.g.unstored = unstored;
     in.g.ns =
         cost_size(s->loop.trips) *
