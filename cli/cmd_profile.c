@@ -11,9 +11,7 @@
 #define MIN_RUNS 3
 #define MAX_RUNS 10000
 
-/* Runs the model n times, or for a while if n is 0; the outputs are dropped. */
-static int run_times(const Cli *c, braid_session *s, int nout, const braid_value *const *in,
-                     int n) {
+int profile_run(const Cli *c, braid_session *s, int nout, const braid_value *const *in, int n) {
     braid_error e;
     braid_value **out = calloc((size_t)nout + 1, sizeof *out);
     if (!out) die("out of memory");
@@ -33,12 +31,12 @@ static int run_times(const Cli *c, braid_session *s, int nout, const braid_value
 static int measure(const Cli *c, braid_session *s, int nout, const braid_value *const *in,
                    char **json) {
     braid_error e;
-    int code = run_times(c, s, nout, in, 1);
+    int code = profile_run(c, s, nout, in, 1);
     if (!code && braid_session_profile(s, json, &e)) code = cli_error(c->arg[0], &e);
     if (code) return code;
     braid_text_free(*json);
     *json = NULL;
-    code = run_times(c, s, nout, in, c->runs);
+    code = profile_run(c, s, nout, in, c->runs);
     if (!code && braid_session_profile(s, json, &e)) code = cli_error(c->arg[0], &e);
     return code;
 }

@@ -26,7 +26,6 @@ static json_t *read_launches(FILE *f) {
 json_t *counted_path(const Cli *given, const braid_value *const *in) {
     struct braid_model *m;
     braid_session *s;
-    braid_error e;
     Cli own = *given;
     char name[] = "/tmp/braid-count-XXXXXX";
     const int fd = mkstemp(name);
@@ -36,24 +35,16 @@ json_t *counted_path(const Cli *given, const braid_value *const *in) {
     }
     own.measured = false; /* its clocks would be counted, too */
     json_t *all = NULL;
-    if (cli_load(&own, &m, &s) == EXIT_DONE) {
-        const int nout = braid_model_output_count(m);
-        braid_value **out = calloc((size_t)nout + 1, sizeof *out);
-        if (!out) die("out of memory");
+    FILE *f = fdopen(fd, "r");
+    if (f && cli_load(&own, &m, &s) == EXIT_DONE) {
         setenv(VARIABLE, name, 1);
-        const bool bad = braid_session_run(s, in, out, &e);
-        unsetenv(VARIABLE);
-        FILE *f = fdopen(fd, "r");
-        if (bad)
-            cli_error(own.arg[0], &e);
-        else if (f)
+        if (profile_run(&own, s, braid_model_output_count(m), in, 1) == EXIT_DONE)
             all = read_launches(f);
-        for (int k = 0; k < nout && !bad; k++) braid_value_free(out[k]);
-        if (f) fclose(f);
-        free(out);
+        unsetenv(VARIABLE);
         braid_session_free(s);
         braid_model_free(m);
     }
+    if (f) fclose(f);
     unlink(name);
     return all;
 }

@@ -231,6 +231,16 @@ bool in_function(const Thread *t) {
     return false;
 }
 
+// Waits until the pointer is there that `at` comes from, as far as that can be told.
+void follow(Thread *t, uintptr_t at) {
+    Count &c = t->count;
+    for (const Pointer &p : c.pointer)
+        if (p.ready > c.now && at - p.to < kReach) {
+            arrive(t);
+            return;
+        }
+}
+
 // Ends the thread's segment; returns it.
 const Segment *end_segment(Thread *t, double busy) {
     Count &c = t->count;
@@ -357,16 +367,6 @@ void count_exit(Thread *t) {
             return;
         }
     t->count.function = 0;
-}
-
-// Waits until the pointer is there that `at` comes from, as far as that can be told.
-static void follow(Thread *t, uintptr_t at) {
-    Count &c = t->count;
-    for (const Pointer &p : c.pointer)
-        if (p.ready > c.now && at - p.to < kReach) {
-            arrive(t);
-            return;
-        }
 }
 
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc) {

@@ -10,13 +10,14 @@ furthest off, and the median ratio. --all prints every group; options after -- g
 Exit status 1 when the correlation is below --least.
 """
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 
 import onnx
+
+import counted
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -70,28 +71,18 @@ def groups_of(folder, args, work):
     """(function, estimate, counted ns, times, what it waits for) of each group on the path. Counted is the longest call by
     any block, or the mean on the path where its loads wait together with the caller's: there are also calls on the path
     by blocks that have no part of the group."""
-    name = os.path.basename(folder.rstrip("/"))
-    library, counts = os.path.join(work, name + ".so"), os.path.join(work, name + ".json")
-    model = fixed(folder, os.path.join(work, name + ".onnx"))
-    schedule = ["--schedule", args.schedule] if args.schedule else []
-    subprocess.run([args.braid, "compile", model, "--target", args.target, *schedule, "-o", library], check=True)
-    said = subprocess.run([args.braid, "explain", model, "--json"], capture_output=True, text=True, check=True).stdout
-    inputs = []
-    for i, x in enumerate(json.loads(said)["inputs"]):
-        inputs += ["-i", f"{x['name']}={os.path.join(folder, 'test_data_set_0', f'input_{i}.pb')}"]
-    env = dict(os.environ, BRAID_EMULATE_COUNT=counts, BRAID_EMULATE_CHECKS="off")
-    subprocess.run([args.braid, "run", library, *inputs], env=env, check=True, stdout=subprocess.DEVNULL)
+    model = fixed(folder, os.path.join(work, os.path.basename(folder.rstrip("/")) + ".onnx"))
+    launches = counted.launches_of(args.braid, model, os.path.join(folder, "test_data_set_0"), args.target, args.schedule, work)
     found = {}
-    with open(counts) as f:
-        for launch in map(json.loads, f):
-            for x in launch["functions"]:
-                if "estimate" not in x or x["times"] < 1:
-                    continue
-                row = found.setdefault(x["name"], [x["name"], x["estimate"], 0, 0, {}])
-                row[2] = max(row[2], x["longest"], x["ns"] / x["times"])
-                row[3] += x["times"]
-                for kind, ns in x["by"].items():
-                    row[4][kind] = row[4].get(kind, 0) + ns
+    for launch in launches:
+        for x in launch["functions"]:
+            if "estimate" not in x or x["times"] < 1:
+                continue
+            row = found.setdefault(x["name"], [x["name"], x["estimate"], 0, 0, {}])
+            row[2] = max(row[2], x["longest"], x["ns"] / x["times"])
+            row[3] += x["times"]
+            for kind, ns in x["by"].items():
+                row[4][kind] = row[4].get(kind, 0) + ns
     return [(n, e, ns, times, {k: v / times for k, v in by.items()}) for n, e, ns, times, by in found.values()]
 
 

@@ -28,24 +28,29 @@ MODELS = {
 }
 
 
+def launches_of(braid, model, data, target, schedule, work):
+    """What the emulator counted in one run of the model on the inputs in the folder `data`: a dict for each launch."""
+    library, counts = os.path.join(work, "counted.so"), os.path.join(work, "counted.json")
+    if os.path.exists(counts):
+        os.remove(counts)
+    how = ["--schedule", schedule] if schedule else []
+    subprocess.run([braid, "compile", model, "--target", target, *how, "-o", library], check=True)
+    said = subprocess.run([braid, "explain", model, "--json"], capture_output=True, text=True, check=True).stdout
+    inputs = []
+    for i, x in enumerate(json.loads(said)["inputs"]):
+        inputs += ["-i", f"{x['name']}={os.path.join(data, f'input_{i}.pb')}"]
+    env = dict(os.environ, BRAID_EMULATE_COUNT=counts, BRAID_EMULATE_CHECKS="off")
+    subprocess.run([braid, "run", library, *inputs], env=env, check=True, stdout=subprocess.DEVNULL)
+    with open(counts) as f:
+        return [json.loads(line) for line in f]
+
+
 def count(name, option, length, args, work):
     folder = os.path.join(work, f"{name}{length}")
     sizes = [f"--{option}", str(length)] if option else []
     subprocess.run([sys.executable, "-m", "models", name, *sizes, "--out", folder], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     folder = os.path.join(folder, name)
-    library, counts = os.path.join(folder, "model.so"), os.path.join(folder, "counts.json")
-    schedule = ["--schedule", args.schedule] if args.schedule else []
-    subprocess.run([args.braid, "compile", os.path.join(folder, "model.onnx"), "--target", args.target, *schedule, "-o", library], check=True)
-    inputs = []
-    data = os.path.join(folder, "test_data_set_0")
-    names = subprocess.run([args.braid, "explain", os.path.join(folder, "model.onnx")], capture_output=True, text=True, check=True).stdout
-    names = [line.split()[1] for line in names.splitlines() if line.startswith("input ")]
-    for i, x in enumerate(names):
-        inputs += ["-i", f"{x}={os.path.join(data, f'input_{i}.pb')}"]
-    env = dict(os.environ, BRAID_EMULATE_COUNT=counts, BRAID_EMULATE_CHECKS="off")
-    subprocess.run([args.braid, "run", library, *inputs], env=env, check=True, stdout=subprocess.DEVNULL)
-    with open(counts) as f:
-        launches = [json.loads(line) for line in f]
+    launches = launches_of(args.braid, os.path.join(folder, "model.onnx"), os.path.join(folder, "test_data_set_0"), args.target, args.schedule, work)
     return sum(x["ns"] for x in launches) / 1e3, launches
 
 
@@ -90,4 +95,5 @@ def main():
     return bad > 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

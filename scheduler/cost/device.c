@@ -36,6 +36,11 @@
         .matrix_rows = ROWS, .async = (MATRIX) == ALL /* both since sm_80 */                       \
     }
 
+/* Chips that the emulator stands for, too. */
+#define SM_90(BACKEND, NAME) GPU(BACKEND, NAME, 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 600)
+#define GFX90A(BACKEND, NAME)                                                                      \
+    GPU(BACKEND, NAME, 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8, 1100)
+
 /* The emulator: as large as the chip that it stands for, to count what a model does there; or
  * small, so that its tests are quick and every kind of unit synchronizes with every other. */
 #define EMULATED(NAME, BLOCKS, THREADS, WARP, CLUSTER, MATRIX, ROWS)                               \
@@ -82,13 +87,13 @@ static const Device devices[] = {
     GPU(BACKEND_CUDA, "cuda:sm_80", 108, 32, 0, ALL, 8, 1555, 19.5, 163, 40, 650),
     GPU(BACKEND_CUDA, "cuda:sm_86", 82, 32, 0, ALL, 8, 936, 35.6, 99, 6, 650),
     GPU(BACKEND_CUDA, "cuda:sm_89", 128, 32, 0, ALL, 8, 1008, 82.6, 99, 72, 600),
-    GPU(BACKEND_CUDA, "cuda:sm_90", 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 600),
+    SM_90(BACKEND_CUDA, "cuda:sm_90"),
     GPU(BACKEND_CUDA, "cuda:sm_100", 148, 32, 8, ALL, 8, 8000, 74.5, 227, 126, 650),
     GPU(BACKEND_HIP, "hip:gfx908", 120, 64, 0, HALF | BRAIN, 16, 1229, 23.1, 64, 8, 1100),
-    GPU(BACKEND_HIP, "hip:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8, 1100),
+    GFX90A(BACKEND_HIP, "hip:gfx90a"),
     GPU(BACKEND_HIP, "hip:gfx1030", 40, 32, 0, 0, 0, 512, 20.7, 64, 4, 900),
-    GPU(BACKEND_EMULATED, "emulate:sm_90", 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 600),
-    GPU(BACKEND_EMULATED, "emulate:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 64, 8, 1100),
+    SM_90(BACKEND_EMULATED, "emulate:sm_90"),
+    GFX90A(BACKEND_EMULATED, "emulate:gfx90a"),
     EMULATED("emulate:cuda", 4, 64, 32, 2, ALL, 8),
     EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN, 16),
 };

@@ -4,7 +4,6 @@ positions of the run and in a Loop, and summed over axes of the run, in every ty
 
     positions_check.py [COUNT] [--seed S] [--braid PATH]
 """
-import argparse
 import os
 import random
 import subprocess
@@ -16,6 +15,7 @@ from onnx import TensorProto as TP, helper, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 
 TYPES = [np.float32, np.float64, np.float16, np.int64, np.int32, np.int8, np.uint8, np.bool_]
 CONSTANTS = 24  # of a model
@@ -97,11 +97,7 @@ def model(r, g):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("count", nargs="?", type=int, default=8)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--braid", default="build/release/braid")
-    a = p.parse_args()
+    a = seeded.options(__doc__, 8, where=False)
     failed = 0
     with tempfile.TemporaryDirectory() as work:
         for i in range(a.count):

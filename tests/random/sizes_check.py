@@ -4,7 +4,6 @@ and length in every rest of a tile's rows, against ONNX Runtime; and for one siz
 
     sizes_check.py [COUNT] [--seed S] [--braid PATH]
 """
-import argparse
 import os
 import platform
 import random
@@ -20,6 +19,7 @@ from onnx import TensorProto as TP, helper, numpy_helper
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, TESTS + "/../eval")
 import braid_api  # noqa: E402
+import seeded  # noqa: E402
 
 WIDTHS = [16, 24, 40, 64, 100, 1024]  # rows of 1,024 floats lie a page apart
 SIZES = [((1, 2, 3, 9)[n % 4], n) for n in range(1, 34)] + [(n, 1) for n in (7, 12, 33)] + [(17, 2), (1, 70), (65, 3)]
@@ -136,11 +136,7 @@ def check(seed, work, braid):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("count", nargs="?", type=int, default=16)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--braid", default="build/release/braid")
-    args = p.parse_args()
+    args = seeded.options(__doc__, 16, where=False)
     failures, compared = [], 0
     with tempfile.TemporaryDirectory() as work:
         for seed in range(args.seed, args.seed + args.count):
