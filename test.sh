@@ -274,7 +274,7 @@ blocks() {
     local check=("$PYTHON" tests/random/blocks_check.py --braid $BRAID) kept=$LOGS/blocks
     "${check[@]}" 12 --seed $SEED
     "${check[@]}" 12 --seed $((SEED + 100)) --threads 3 --schedule strips=on
-    "${check[@]}" 4 --seed $((SEED + 200)) --threads 3 --schedule strips=on,strip-rows=1 --keep "$kept"
+    "${check[@]}" 8 --seed $((SEED + 200)) --threads 3 --schedule strips=on,strip-rows=1 --keep "$kept"
     "$PYTHON" tests/plan/races.py --braid $BRAID --units 3 --schedule strips=on,strip-rows=1 "$kept"/*
     rm -rf "$kept"
     [[ $(uname -m) == x86_64 ]] || return 0
