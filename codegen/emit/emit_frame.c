@@ -2,59 +2,55 @@
 #include "codegen/emit/emit.h"
 #include "scheduler/kernel/frame.h"
 
-/* Whether the unit has a range of x, an axis of the whole. */
-static bool has_range(const Group *g, const Axis *x) {
+/* Text of the unit's range of axis number d of the whole. */
+static const char *whole_from(const Group *g, int d) {
     const Framing *w = g->k->frame;
-    return x == w->split || (g->k->s->op.strip && x == w->strip);
+    const Axis *x = w->axis[d];
+    return x == w->split || (g->k->s->op.strip && x == w->strip) ? "whole_from" : "0";
+}
+static const char *whole_to(Group *g, int d) {
+    const Framing *w = g->k->frame;
+    return *whole_from(g, d) == '0' ? fn_expr(&g->f, w->axis[d]->extent) : "whole_to";
 }
 
-/* Opens a loop over the unit's positions of axis number d of the whole. */
-static void open_whole(Group *g, int d) {
+/* Opens a loop over positions of axis number d. */
+static void open_range(Group *g, int d, const char *from, const char *to) {
     Fn *f = &g->f;
-    Axis *x = g->k->frame->axis[d];
     const char *at = arena_printf(f->a, "w%d", d);
-    const bool range = has_range(g, x);
-    const char *to = range ? "whole_to" : fn_expr(f, x->extent);
     if (d == g->k->frame->n - 1) fn_line(f, "BK_SIMD");
-    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", at, range ? "whole_from" : "0", at, to,
-            at);
-    fn_bind(f, e_axis(f->c, x), at);
+    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", at, from, at, to, at);
+    fn_bind(f, e_axis(f->c, g->k->frame->axis[d]), at);
 }
 
-/* Fills the positions along the axes from number d on. */
-static void fill(Group *g, int d) {
-    Fn *f = &g->f;
+/* Fills [from, to) of axis number d, and all positions along those after it. */
+static void fill(Group *g, int d, const char *from, const char *to) {
     const Framing *w = g->k->frame;
-    const Scope out = fn_here(f);
-    for (; d < w->n; d++) open_whole(g, d);
+    const Scope out = fn_here(&g->f);
+    open_range(g, d, from, to);
+    while (++d < w->n) open_range(g, d, whole_from(g, d), whole_to(g, d));
     group_store_at(g, 0, w->around, w->position);
-    fn_close(f, out);
+    fn_close(&g->f, out);
 }
 
-/* The frame of the axes from number d on, of which `last` is the last one that has bounds. */
+/* The frame along the axes from number d on, of which `last` is the last one that has bounds. */
 static void around(Group *g, int d, int last) {
     Fn *f = &g->f;
     const Framing *w = g->k->frame;
     const Scope out = fn_here(f);
-    const bool range = has_range(g, w->axis[d]);
-    const char *at = arena_printf(f->a, "w%d", d);
-    const char *to = range ? "whole_to" : fn_expr(f, w->axis[d]->extent);
-    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", at, range ? "whole_from" : "0", at, to,
-            at);
-    fn_bind(f, e_axis(f->c, w->axis[d]), at);
+    const char *from = whole_from(g, d), *to = whole_to(g, d);
     if (w->low[d]) {
         const char *low = fn_expr(f, w->low[d]), *high = fn_expr(f, w->high[d]);
-        const Scope in = fn_open(f, "if (%s < %s || %s >= %s) {", at, low, at, high);
-        fill(g, d + 1);
-        if (d < last) {
-            fn_else(f, in, "} else {");
-            around(g, d + 1, last);
-        } else {
-            fn_else(f, in, "} else {");
-            fn_line(f, "%s = %s - 1;", at, high);
-        }
-    } else
+        if (!e_is_ival(w->low[d], 0))
+            fill(g, d, from, arena_printf(f->a, "bk_mini(%s, %s)", low, to));
+        if (w->high[d] != w->axis[d]->extent)
+            fill(g, d, arena_printf(f->a, "bk_maxi(%s, %s)", high, from), to);
+        from = arena_printf(f->a, "bk_maxi(%s, %s)", low, from);
+        to = arena_printf(f->a, "bk_mini(%s, %s)", high, to);
+    }
+    if (d < last) {
+        open_range(g, d, from, to);
         around(g, d + 1, last);
+    }
     fn_close(f, out);
 }
 

@@ -53,9 +53,7 @@ int frame_axis(const Framing *w, const Axis *x) {
 void kernel_frame(Kernel *k) {
     Cx *c = k->c;
     Framing w;
-    if (k->n != 1 || k->value[0]->op != E_SELECT || !(k->value[0]->a[1]->flags & EF_REDUCE) ||
-        k->s->op.at || !frame_of(c, k->value[0], k->naxis, k->axis, &w))
-        return;
+    if (k->n != 1 || k->s->op.at || !frame_of(c, k->value[0], k->naxis, k->axis, &w)) return;
     w.position = k->position[0];
     w.split = k->split;
     w.strip = k->strip;

@@ -21,8 +21,8 @@ typedef struct Framing {
 
 /* Whether body, over n axes, has a frame; fills all of *w but what a kernel adds. */
 bool frame_of(Cx *c, const Expr *body, int n, Axis *const *axis, Framing *w);
-/* Gives k a frame where its only member has one around sums: then its axes, value and position are
- * those of the inside. */
+/* Gives k a frame where its only member has one: then its axes, value and position are those of the
+ * inside. */
 void kernel_frame(Kernel *k);
 /* The bounds along w's axis that is x; -1: it has none. */
 int frame_axis(const Framing *w, const Axis *x);
