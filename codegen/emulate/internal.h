@@ -95,7 +95,7 @@ struct Count {
     uint8_t slowest;
 };
 
-struct Copy { // an asynchronous copy that a thread has begun
+struct Copy {           // an asynchronous copy that a thread has begun
     uintptr_t to, from; // from 0: zeros
     unsigned bytes;
     const void *site;
@@ -181,8 +181,8 @@ struct Block {
 enum class Mode : uint8_t { none, plain, sync }; // sync: volatile or atomic
 
 // The last write of a word and the reads since. If bytes of a word are accessed separately, each
-// has its own cell. Several unordered reads are in a set. `coming`: a copy to the word is on its way;
-// `going`: one from it may be.
+// has its own cell. Several unordered reads are in a set. `coming`: a copy to the word is on its
+// way; `going`: one from it may be.
 struct Cell {
     uint32_t write_time, write_pc;
     uint32_t read_time, read_pc; // or the index of a set of reads
