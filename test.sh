@@ -491,6 +491,8 @@ step clusters clusters
 step gpu-synchronization gpu_synchronization
 step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.8 --braid $BRAID rnnt lstm_operator treelstm seq2seq mamba earlyexit_3
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
+step gpu-captured "$PYTHON" tests/gpu/captured.py --braid $BRAID
+step gpu-traces "$PYTHON" tests/gpu/trace_check.py --braid $BRAID
 step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
 step emulated-models emulated models recursion silero

@@ -26,7 +26,7 @@ EVAL = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
 
 LONGEST = ("skipnet", "bert", "nasrnn", "mamba")  # first, as they take longest
-TRACED = ("lstm", "nasrnn", "seq2seq", "attention", "mamba", "rnnt", "blockdrop", "earlyexit", "experts", "treelstm", "trips")
+TRACED = ("lstm", "nasrnn", "seq2seq", "attention", "mamba", "rnnt", "blockdrop", "earlyexit", "experts", "treelstm", "trips", "trips_if")
 EM_CUDA = 190
 PATIENCE = 200  # seconds for one
 

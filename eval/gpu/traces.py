@@ -150,7 +150,8 @@ def main():
     args = p.parse_args()
     os.makedirs(args.out, exist_ok=True)
     end, done, failed = time.monotonic() + args.seconds, 0, 0
-    for name in sorted(f.removesuffix(".so") for f in os.listdir(args.libs) if f.endswith(".so")):
+    files = os.listdir(args.libs) if os.path.isdir(args.libs) else []
+    for name in sorted(f.removesuffix(".so") for f in files if f.endswith(".so")):
         if time.monotonic() > end:
             print(f"{name}: no time was left")
             failed += 1

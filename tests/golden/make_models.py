@@ -101,7 +101,7 @@ def quantized():
     save("quantized", graph(nodes, [tensor("x", ["n", 16, 6, 6])], [tensor("y", ["n", 24])], [
         const("s", 0.25), const("z", 128, np.uint8), codes("w8", 16, 16, 3, 3), ramp("sw", 16), const("zw", [3, 0, 1, 7] * 4, np.int8), ramp("b", 16),
         codes("v8", 144, 24), const("zv", 0, np.int8), const("to", [-1, 144], np.int64)]))
-    save_schedule("quantized", "quantized=on")
+    save_schedule("quantized", "quantized=on,core=on")
 
 
 def softmax():
@@ -264,7 +264,7 @@ def cluster():
                            node("MatMul", ["last", "w"], ["y"], "after")],
                           [tensor("x", [1, 64]), tensor("s", [64])], [tensor("y", [1, 64])],
                           [ramp("w", 64, 64), const("three", 3, np.int64), const("two", 2, np.int64), const("axes", [0], np.int64)]))
-    save_schedule("cluster", "cluster=on,grid=on,reuse=off,unroll=off")
+    save_schedule("cluster", "cluster=on,core=off,grid=on,reuse=off,unroll=off")
     save_target("cluster", "emulate:cuda")
 
 
