@@ -419,6 +419,7 @@ void count_copy(Thread *t, uintptr_t from) {
     const Latency &l = latency();
     const bool on_chip = from >= device.shared_space.low && from < device.shared_space.high;
     issue(t, 2);
+    if (!from) return;
     loads[on_chip ? k_near : k_device]++;
     t->count.copied = std::max(t->count.copied, t->count.now + (on_chip ? l.remote : l.device));
 }
