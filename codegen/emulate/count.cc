@@ -19,6 +19,7 @@
 #include <deque>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 namespace emu {
 
@@ -189,13 +190,19 @@ void arrive(Thread *t) {
     const double until = std::max(c.ready, c.done), chain = std::min(c.chain, until - c.now);
     if (until > c.now) {
         if (chain > 0) note(t, c.function, k_chain, chain);
-        const double rest = until - c.now - std::max(chain, 0.0);
+        double rest = until - c.now - std::max(chain, 0.0);
+        const double callers = std::min(until - std::max(c.now, std::max(c.own, c.done)), rest);
+        if (callers > 0) { // for what it loaded before it called
+            note(t, c.caller, static_cast<Kind>(c.slowest), callers);
+            c.callers += callers;
+            rest -= callers;
+        }
         if (rest > 0) note(t, c.function, static_cast<Kind>(c.slowest), rest);
         c.waits += rest > 0 && (c.slowest == k_device || c.slowest == k_remote);
         c.now = until;
     }
-    c.ready = c.done = c.chain = c.base = 0;
-    for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = 0;
+    c.ready = c.own = c.done = c.chain = c.base = 0;
+    for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = c.there[i] = 0;
     c.slowest = k_near;
     for (Recent &r : c.recent) r.flying = 0;
 }
@@ -229,6 +236,13 @@ bool in_function(const Thread *t) {
         else if (!functions[t->calls[i].function].helper)
             return false;
     return false;
+}
+
+// When a load arrives that takes so many ns and waits for others, `behind` one behind the other.
+double arrives(Count &c, unsigned behind, double ns) {
+    const double end = std::max(c.now, behind ? c.there[behind - 1] : 0) + ns;
+    for (unsigned i = behind; i < kDepth; i++) c.there[i] = std::max(c.there[i], end);
+    return end;
 }
 
 // Waits until the pointer is there that `at` comes from, as far as that can be told.
@@ -330,8 +344,8 @@ void count_begin() {
     memset(loads, 0, sizeof loads);
 }
 
-// When what the thread has begun is done.
-static double time_of(const Count &c) { return std::max(std::max(c.ready, c.done), c.now); }
+// When what the thread's function has begun is done.
+static double own_time(const Count &c) { return std::max(std::max(c.own, c.done), c.now); }
 
 void count_entry(Thread *t, const void *entry) {
     const uint32_t f = function_of(entry);
@@ -339,8 +353,10 @@ void count_entry(Thread *t, const void *entry) {
     const uint32_t caller = t->depth ? t->calls[std::min(t->depth, kCalls) - 1].function : 0;
     if (t->depth < kCalls) t->calls[t->depth].function = f;
     if (!of.helper) {
+        t->count.caller = t->count.function;
+        t->count.own = t->count.callers = 0;
         t->count.function = f;
-        if (t->depth < kCalls) t->calls[t->depth].began = time_of(t->count);
+        if (t->depth < kCalls) t->calls[t->depth].began = own_time(t->count);
         note(t, f, k_visit, 1);
     } else if (of.math) {
         compute_function(t, *of.math);
@@ -359,7 +375,8 @@ void count_exit(Thread *t) {
     if (t->depth < kCalls) {
         Function &f = functions[t->calls[t->depth].function];
         if (!f.helper)
-            f.longest = std::max(f.longest, time_of(t->count) - t->calls[t->depth].began);
+            f.longest = std::max(f.longest,
+                                 own_time(t->count) - t->count.callers - t->calls[t->depth].began);
     }
     for (unsigned i = std::min(t->depth, kCalls); i-- > 0;)
         if (!functions[t->calls[i].function].helper) {
@@ -393,6 +410,7 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
     }
     Recent &r = c.recent[(reinterpret_cast<uintptr_t>(pc) >> 1) % kRecent];
     if (r.pc != pc) r = {pc, 0, 0, 0};
+    const unsigned behind = std::exchange(c.behind, 0u);
     if (r.times && r.at == at) return; // it is in a register still
     if (r.flying == kFlight) arrive(t);
     r.at = at;
@@ -404,15 +422,17 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
     }
     loads[kind]++;
     issue(t, bytes > 8 ? 2 : 1);
-    if (c.now + ns > c.ready) {
-        c.ready = c.now + ns;
+    const double there = arrives(c, behind, ns);
+    c.own = std::max(c.own, there);
+    if (there > c.ready) {
+        c.ready = there;
         c.slowest = kind;
     }
     uintptr_t value = 0;
     if (bytes == sizeof value) memcpy(&value, reinterpret_cast<const void *>(at), sizeof value);
     if ((value >= device.heap.low && value < device.heap.high) ||
         (value >= device.shared_space.low && value < device.shared_space.high))
-        c.pointer[c.pointers++ % kPointers] = {value, c.now + ns};
+        c.pointer[c.pointers++ % kPointers] = {value, there};
 }
 
 void count_copy(Thread *t, uintptr_t from) {
@@ -420,13 +440,19 @@ void count_copy(Thread *t, uintptr_t from) {
     const bool on_chip = from >= device.shared_space.low && from < device.shared_space.high;
     issue(t, 2);
     loads[on_chip ? k_near : k_device]++;
-    t->count.copied = std::max(t->count.copied, t->count.now + (on_chip ? l.remote : l.device));
+    const unsigned behind = std::exchange(t->count.behind, 0u);
+    t->count.copied =
+        std::max(t->count.copied, arrives(t->count, behind, on_chip ? l.remote : l.device));
 }
 void count_then(Thread *t, int depth) {
     Count &c = t->count;
     for (unsigned i = 0; i < kDepth && depth < 0; i++) c.until[i] = c.done, c.begun[i] = 0;
     c.base = depth < 0 ? c.done : c.base;
     c.depth = depth < 0 ? 0 : std::min(static_cast<unsigned>(depth), kDepth - 1);
+}
+
+void count_behind(Thread *t, int loads) {
+    t->count.behind = std::min(static_cast<unsigned>(loads), kDepth - 1);
 }
 
 void count_copied(Thread *t) {

@@ -82,6 +82,11 @@ struct Count {
     double base; // what all functions wait for is there
     double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
     unsigned depth;                      // of the next function
+    double there[kDepth];                // loads with so many others before them have arrived
+    unsigned behind;                     // loads that the next load waits for
+    double own;                          // loads of `function` are there
+    double callers;                      // ns that it waited for loads of its caller
+    uint32_t caller;
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
@@ -226,6 +231,7 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
 void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
 void count_copied(Thread *t);
 void count_then(Thread *t, int depth);
+void count_behind(Thread *t, int loads);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);
