@@ -150,6 +150,8 @@ void emu_copied();
 /* The elementary function that follows waits for others, `depth` one behind the other; -1: all that
  * follow wait for all so far. */
 void emu_then(int depth);
+/* The load that follows waits for others, so many one behind the other. */
+void emu_behind(int loads);
 int __any_sync(unsigned long long mask, int value);
 int __all_sync(unsigned long long mask, int value);
 int __any(int value);

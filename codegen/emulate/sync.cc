@@ -514,6 +514,9 @@ void emu_copied() {
 void emu_then(int depth) {
     if (device.config.count) count_then(device.current, depth);
 }
+void emu_behind(int loads) {
+    if (device.config.count) count_behind(device.current, loads);
+}
 
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }
 #define MATRIX(TYPE)                                                                               \

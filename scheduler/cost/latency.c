@@ -180,8 +180,9 @@ static void add_path(PathWalk *k, Expr *e) {
     k->path.chain = fmax(k->path.chain, x.chain);
 }
 
-/* A sum that its thread, or team, computes term by term. */
-static void walk_terms(PathWalk *k, Expr *e) {
+/* A sum that its thread, or team, computes term by term. The first terms' loads are on their way
+ * together with what else a thread loads, whereas a team exchanges before it goes on. */
+static WaitDepth walk_terms(PathWalk *k, Expr *e) {
     const double terms = terms_of(k, e), team = terms >= LONG_SUM ? k->team : 1;
     const WaitPath around = k->path;
     Map *const seen = k->seen;
@@ -189,12 +190,13 @@ static void walk_terms(PathWalk *k, Expr *e) {
     k->seen = map_new(k->p->cx->a);
     add_path(k, e->a[0]);
     const WaitPath x = k->path;
-    const double times = ceil(terms / team);
+    const double times = ceil(terms / team), waits = ceil(times / FLIGHT) - (team == 1);
     k->path = around;
     k->seen = seen;
-    k->path.ns += x.trips * ceil(times / FLIGHT) * k->d->load_ns +
+    k->path.ns += x.trips * waits * k->d->load_ns +
                   times * (x.loads * k->d->cycle_ns + x.chain + x.ns) +
                   (team > 1 ? exchange_ns(k->d, team) : 0);
+    return (WaitDepth){team == 1 ? x.trips : 0, 0};
 }
 
 /* Adds the work of e, once; returns how its loads and functions wait for each other. */
@@ -206,7 +208,7 @@ static WaitDepth walk(PathWalk *k, Expr *e) {
     map_seti(k->seen, (uint64_t)e->id + 1, x);
     if (e->op == E_REDUCE) {
         if (!is_product(k, e)) {
-            walk_terms(k, e);
+            *x = walk_terms(k, e);
             return *x;
         }
         add_product(k, e);

@@ -83,7 +83,7 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
     fn_line(f, "const bool there = %s;", inside(f, q, vec, at));
     fn_open(f, "if (there) {");
     bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
-    fn_line(f, "x = %s + (%s);", tensor, fn_expr(f, flat_of(f->c, load)));
+    fn_line(f, "x = %s + (%s);", tensor, fn_at(f, flat_of(f->c, load)));
     fn_end(f);
     fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there%s);", width, piece, type,
             buffer_text(g, q, vec, buffer), pitch_of(q), aligned);
@@ -149,9 +149,9 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
     if (width == 4)
         fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t),
-                fn_expr(f, flat_of(f->c, load)));
+                fn_at(f, flat_of(f->c, load)));
     else if (half)
-        fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
+        fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_at(f, flat_of(f->c, load)));
     else
         fn_line(f, "x[u] = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
     fn_end(f);
