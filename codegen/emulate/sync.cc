@@ -188,9 +188,9 @@ struct Place {
     unsigned lane, word, part; // part of a word
 };
 
-// Where step k of a line is, of an operand with so many lines. The vendors' layouts: PTX ISA, "Matrix
-// Fragments for mma.m16n8k16" and others; AMD Instinct MI200 ISA, "Matrix Arithmetic Instructions",
-// and AMD's matrix instruction calculator.
+// Where step k of a line is, of an operand with so many lines. The vendors' layouts: PTX ISA,
+// "Matrix Fragments for mma.m16n8k16" and others; AMD Instinct MI200 ISA, "Matrix Arithmetic
+// Instructions", and AMD's matrix instruction calculator.
 Place operand(const Instruction &does, unsigned lines, unsigned line, unsigned k) {
     const unsigned parts = does.type == tf32 ? 1 : 2; // of a word
     if (device.width == 32)
