@@ -381,7 +381,10 @@ compile_cuda() {
     compile_for cuda:sm_90 cuda:sm_80 cuda:sm_100
     "$PYTHON" tests/gpu/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 }
-compile_hip() { compile_for hip:gfx90a hip:gfx1030 hip:gfx908; }
+compile_hip() {
+    compile_for hip:gfx90a hip:gfx1030 hip:gfx908
+    "$PYTHON" tests/gpu/gpu_gcn.py --braid $BRAID
+}
 
 # The Python package: installed as a user does, then called in every way.
 python_package_tests() {
