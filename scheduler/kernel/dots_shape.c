@@ -21,8 +21,6 @@
 #define MATRIX_LINES 4  /* a warp loads 64 bytes of eight lines */
 #define MEMBERS 100     /* the members at a position */
 
-#define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
-
 static int log2_of(int n) {
     int l = 0;
     while (n > 1) n /= 2, l++;
@@ -92,20 +90,28 @@ int64_t dots_pitch(const DotsPart *q, int64_t steps) {
     return quads * 4;
 }
 
-/* Words of sca from the first that bm rows need to the last, if most of those between are needed,
- * too, and all blocks of rows are alike; else 0. */
-static int64_t span_words(const Model *m, const DotsPart *q, int bm) {
-    const DotsKernel *k = m->k;
-    int64_t stride[MAX_RANK * 3], n[MAX_RANK * 3], left = bm, span = q->run;
-    int axes = 0;
+/* Sets how many positions of each row axis bm rows have; false: blocks are not all alike. */
+static bool block_rows(const DotsKernel *k, int bm, int64_t *rows) {
+    int64_t left = bm;
     for (int d = k->nrow - 1; d >= 0; d--) {
-        const int64_t size = axis_size(k->row[d], -1), take = size < left ? size : left;
-        if (left % take || size % take) return 0;
-        left /= take;
-        stride[axes] = q->row_stride[d];
-        n[axes++] = take;
+        const int64_t size = axis_size(k->row[d], -1);
+        rows[d] = left == 1 || k->row[d] == k->g->split ? 1 : size < left ? size : left;
+        if (rows[d] < 1 || left % rows[d] || (rows[d] > 1 && size % rows[d])) return false;
+        left /= rows[d];
     }
-    if (left > 1) return 0;
+    return left == 1;
+}
+
+/* Words of sca from the first that so many rows need to the last, if most of those between are
+ * needed, too; else 0. */
+static int64_t span_words(const Model *m, const DotsPart *q, const int64_t *rows) {
+    const DotsKernel *k = m->k;
+    int64_t stride[MAX_RANK * 3], n[MAX_RANK * 3], span = q->run;
+    int axes = 0;
+    for (int d = 0; d < k->nrow; d++) {
+        stride[axes] = q->row_stride[d];
+        n[axes++] = rows[d];
+    }
     for (int d = 0; d < q->ntap; d++) {
         stride[axes] = q->tap_stride[d];
         n[axes++] = axis_size(q->raxis[d], -1);
@@ -135,9 +141,10 @@ static int64_t columns_words(const DotsPart *q, int bv) {
 
 /* Cycles of part q with sca copied as it lies; 0: it cannot be. */
 static double span_cycles(const Model *m, DotsPart *q, int bm, int bv, double step, int64_t words) {
-    if (!q->run || part_rows(q) != bm) return 0;
-    const int64_t span = span_words(m, q, bm), rows = part_rows(q) * q->length,
-                  columns = columns_words(q, bv);
+    int64_t each[MAX_RANK];
+    if ((!q->run && !q->box) || part_rows(q) != bm || !block_rows(m->k, bm, each)) return 0;
+    const int64_t span = q->box ? dots_box_words(m->k, q, each) : span_words(m, q, each),
+                  rows = part_rows(q) * q->length, columns = columns_words(q, bv);
     if (span == 0 || span + columns > words || span > rows) return 0;
     q->whole = true;
     q->span = span;
@@ -213,7 +220,9 @@ static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t w
 /* The best shape of part q for a block; 0: there is none. */
 static double best_part(const Model *m, DotsPart *q, int bm, int bv, int64_t words, bool whole) {
     double best = 0;
-    bool loads = q->packed && !q->matrix && m->k->p[q->lead].sca->dtype == DT_F32 && q->across[0];
+    const Product *p = &m->k->p[q->lead];
+    bool loads =
+        q->packed && !q->matrix && p->sca->dtype == DT_F32 && !p->sca_inside && q->across[0];
     DotsPart kept = *q;
     int most = q->matrix ? MATRIX_MOST : SUMS_MOST;
     for (int tm = 1; tm <= 8 && tm < 2 * bm; tm *= 2)
@@ -302,7 +311,7 @@ static int heights(const DotsKernel *k, int *out) {
     bool span = false;
     for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
         out[n++] = sizes[i];
-    for (int i = 0; i < k->npart; i++) span |= k->part[i].run && k->nrow;
+    for (int i = 0; i < k->npart; i++) span |= (k->part[i].run || k->part[i].box) && k->nrow;
     int64_t line = span ? axis_size(k->row[k->nrow - 1], 1) : INT32_MAX;
     for (; line < k->rows && line <= sizes[COUNT(sizes) - 1]; line *= 2) out[n++] = (int)line;
     if (span && k->rows <= sizes[COUNT(sizes) - 1]) out[n++] = (int)k->rows;
