@@ -62,8 +62,8 @@ typedef struct DotsPart {
     int chunk;    /* steps whose operands are copied at once */
     int buffers;  /* 2: the next chunk is copied while one is multiplied */
     bool whole;   /* sca of all steps is copied once for a block of rows, */
-    int64_t span; /* as it lies, so many words from the first to the last; 0: row by row. Where it
-                     is, a block's columns are copied, too, unless they stay on chip. */
+    int64_t span; /* as it lies, so many words from the first to the last; 0: row by row */
+    bool staged;  /* a block's columns are copied at the same time, unless they stay on chip */
     /* Where that is possible: the last axes of steps lie together and have `run` positions; words
      * from one position to the next of the axes before, and of the row axes; else run is 0. */
     int ntap;

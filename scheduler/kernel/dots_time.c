@@ -24,6 +24,18 @@ static double copy_ns(const DotsWaits *w, const DotsPart *q, bool vec) {
     return rounds * w->d->load_ns + times * 2 * w->d->cycle_ns * w->busy;
 }
 
+/* A copy of all of sca that a block of rows needs; and of a block's columns, on its way together
+ * with it. */
+static double whole_ns(const DotsWaits *w, const DotsPart *q) {
+    if (!q->span) return copy_ns(w, q, false);
+    return w->d->load_ns + (double)div_up(q->span / 4, w->threads) * 2 * w->d->cycle_ns * w->busy;
+}
+static double staged_ns(const DotsWaits *w, const DotsPart *q, int64_t columns) {
+    if (!q->staged || (q->own && q->own->near)) return 0;
+    return (double)div_up(columns * q->n * q->column / 4, w->threads) * 2 * w->d->cycle_ns *
+           w->busy;
+}
+
 /* The sums' steps of a chunk, from weights in the block's memory (`near`) or not. */
 static double steps_ns(const DotsWaits *w, const DotsPart *q, int64_t steps, bool near) {
     const Device *d = w->d;
@@ -49,7 +61,7 @@ static double exchange_ns(const DotsWaits *w, const DotsPart *q) {
 static double part_ns(const DotsWaits *w, const DotsPart *q) {
     const Device *d = w->d;
     const int64_t length = q->length < 0 ? STEPS_UNKNOWN : q->length;
-    const bool near = !q->packed || (q->own && q->own->near);
+    const bool near = !q->packed || q->staged || (q->own && q->own->near);
     if (q->direct)
         return ceil((double)length * q->tc / FLIGHT) * d->load_ns +
                (double)length * (q->tm + q->tc + q->tm * q->tc) * d->cycle_ns * w->busy;
@@ -72,8 +84,8 @@ double dots_ns(const DotsKernel *k) {
     for (int i = 0; i < k->nouter; i++)
         outer *= (double)dots_share(k->g, k->outer[i], ROWS_UNKNOWN);
     for (int i = 0; i < k->npart; i++) {
-        if (k->part[i].whole) once += copy_ns(&w, &k->part[i], false);
-        each += part_ns(&w, &k->part[i]);
+        if (k->part[i].whole) once += whole_ns(&w, &k->part[i]);
+        each += part_ns(&w, &k->part[i]) + staged_ns(&w, &k->part[i], k->bv);
     }
     return outer * (double)div_up(k->rows, k->bm) *
            (once + (double)div_up(k->columns, k->bv) * each);

@@ -182,15 +182,16 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
                const char *buffer) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[part];
-    if (q->span) {
+    if (vec && q->staged) {
         const long long columns = (long long)q->column * q->n;
-        if (vec)
-            fn_line(f,
-                    "bk_copy_span(%s, %s, block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * "
-                    "%lld, true);",
-                    g->crew.self, g->crew.size, (long long)q->w, part, part, columns, columns);
-        else
-            (q->box ? copy_box : copy_span)(g, k, q);
+        fn_line(f,
+                "bk_copy_span(%s, %s, block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * %lld, "
+                "true);",
+                g->crew.self, g->crew.size, (long long)q->w, part, part, columns, columns);
+        return;
+    }
+    if (q->span) {
+        (q->box ? copy_box : copy_span)(g, k, q);
         return;
     }
     if (q->async[vec]) {
@@ -368,7 +369,7 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
     const char *rest =
         arena_printf(f->a, "%s, %s, %s", copy,
                      q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
-    if (q->span && !dots_kept(q))
+    if (q->staged && !dots_kept(q))
         fn_line(f, "%s(acc, block + %lld + %s, %s);", name, (long long)q->w, words, rest);
     else if (q->packed) {
         const char *place = arena_printf(f->a, "(v0 - w%d_first) * %lld + %s", part,
