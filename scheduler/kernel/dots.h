@@ -52,6 +52,7 @@ typedef struct DotsPart {
     DType matrix; /* DT_NONE: threads */
     int workers, high, wide, at_once;
     int tm, tc, nm, nc, team;
+    int unroll;  /* a thread's steps that follow each other without a jump */
     bool direct; /* threads load sca themselves, where neighbouring rows lie together; nothing is
                     copied */
     /* Of sca, and of vec: neighbouring rows (columns) lie together, and few neighbouring steps do;

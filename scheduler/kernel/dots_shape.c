@@ -23,6 +23,11 @@
 #define FAR 260         /* data that all units share arrive, */
 #define FLIGHT 8        /* so many of a thread's loads together */
 
+#define UNROLL_MOST 4  /* steps of a thread's sums without a jump between them, */
+#define UNROLL_SUMS 64 /* and how many sums they add to: a jump is nothing beside more */
+
+#define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
+
 static int log2_of(int n) {
     int l = 0;
     while (n > 1) n /= 2, l++;
@@ -322,6 +327,15 @@ static void set_flight(const Model *m, DotsPart *q) {
     }
 }
 
+/* How many of a thread's steps follow each other without a jump. */
+static void set_unroll(DotsPart *q) {
+    const int steps = q->direct ? 1 : (int)div_up(q->chunk / q->at_once, q->team);
+    q->unroll = UNROLL_SUMS / (q->tm * q->tc);
+    if (q->unroll > UNROLL_MOST) q->unroll = UNROLL_MOST;
+    if (q->unroll > steps) q->unroll = steps;
+    if (q->unroll < 1) q->unroll = 1;
+}
+
 static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
                             16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
 #define HEIGHTS_MOST 64
@@ -372,6 +386,9 @@ bool dots_shape(DotsKernel *k) {
     if (best == 0) return false;
     memcpy(k->part, chosen, sizeof chosen);
     place(k);
-    for (int i = 0; i < k->npart; i++) set_flight(&m, &k->part[i]);
+    for (int i = 0; i < k->npart; i++) {
+        set_flight(&m, &k->part[i]);
+        set_unroll(&k->part[i]);
+    }
     return true;
 }

@@ -92,11 +92,11 @@ def main():
                         folders[-1] + "/model.so"], check=True)
         with open(text) as f:
             said = f.read()
-        made += "bk_copy_span(" in said
+        made += "[=](int row)" in said  # where a row of the copy begins
         boxes += re.search(r"const int64_t c\d = \(uint32_t\)at / ", said) is not None
     done = subprocess.run([args.braid, "test", "--target", args.target, "--threads", args.threads, *folders])
     print(f"{made} of {args.count} models copy a span, {boxes} one of a padded input")
-    return done.returncode or min(made, boxes) * 2 < args.count
+    return done.returncode or made * 6 < args.count or boxes * 2 < args.count
 
 
 if __name__ == "__main__":
