@@ -49,7 +49,6 @@ struct Seen { // the value of a volatile word when a thread last read it
 struct Call {
     const void *from;
     uint32_t function; // what was called, as count.cc numbers it
-    double began;      // by the thread's count
 };
 constexpr size_t kStackMargin = 32 << 10; // bytes above the guard, for the emulator's functions
 constexpr unsigned kSeen = 16, kCalls = 192;
@@ -82,6 +81,11 @@ struct Count {
     double base; // what all functions wait for is there
     double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
     unsigned depth;                      // of the next function
+    double there[kDepth];                // loads with so many others before them have arrived
+    unsigned behind;                     // loads that the next load waits for
+    double own;                          // loads of `function` are there
+    double callers;                      // ns that it waited for loads of its caller
+    uint32_t caller;
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
@@ -229,6 +233,7 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
 void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins; from 0: of zeros
 void count_copied(Thread *t);
 void count_then(Thread *t, int depth);
+void count_behind(Thread *t, int loads);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);
