@@ -52,7 +52,7 @@ static double steps_ns(const DotsWaits *w, const DotsPart *q, int64_t steps, boo
         return n * ((q->tm + q->tc) * 2 * d->cycle_ns * w->busy + load +
                     sums * MATRIX_CYCLES * d->cycle_ns);
     const double issue = n * (2 * (q->tm + q->tc) + 4 * sums) * d->cycle_ns;
-    return ceil(n * q->tc / FLIGHT) * load + issue * w->busy;
+    return ceil(n * fmax(q->tm, q->tc) / FLIGHT) * load + issue * w->busy;
 }
 
 static double exchange_ns(const DotsWaits *w, const DotsPart *q) {
@@ -70,7 +70,7 @@ static double part_ns(const DotsWaits *w, const DotsPart *q) {
     const int64_t length = q->length < 0 ? STEPS_UNKNOWN : q->length;
     const bool near = !q->packed || (q->own && q->own->near);
     if (q->direct)
-        return ceil((double)length * q->tc / FLIGHT) * d->load_ns +
+        return ceil((double)length * fmax(q->tm, q->tc) / FLIGHT) * d->load_ns +
                (double)length * (q->tm + q->tc + q->tm * q->tc) * d->cycle_ns * w->busy;
     if (q->whole && q->packed) return steps_ns(w, q, length, near || q->span) + exchange_ns(w, q);
     const double chunks = (double)div_up(length, q->chunk);
