@@ -202,7 +202,9 @@ double cost_stmt_at_ns(const Program *p, const Stmt *s, int units, double unknow
             if (s->ext.in[i]) t += bytes_of(s->ext.in[i], unknown) * d->scalar_ns;
         return t;
     case S_LOOP:
-        if (s->loop.within) return s->loop.step_ns * cost_size(s->loop.trips);
+        if (s->loop.within) /* what the first iterations read is on its way before they begin */
+            return d->load_ns + 3 * d->level[LEVEL_CORE].barrier_ns +
+                   s->loop.step_ns * cost_size(s->loop.trips);
         t = seq_ns(p, s->loop.body, units, unknown) + (s->loop.barrier ? barrier : 0) + 2;
         return t * cost_size(s->loop.trips);
     case S_BRANCH:
