@@ -37,16 +37,16 @@ struct Latency {
     double fence;      // with stores on the way
     double fence_idle; // without
     double shuffle;
-    double matrix;         // a product of the matrix units
+    double matrix;         // an instruction of the matrix units, behind another
     double block, cluster; // a barrier, after the last thread came
 };
 // H100 SXM at 1.755 GHz. Loads, shuffles, multiply-adds: Luo et al., "Dissecting the NVIDIA Hopper
 // Architecture through Microbenchmarking" (2024): 29 cycles shared, 180 distributed shared, 262 to
 // 273 L2. A fence waits for the acknowledgement of stores, about an L2 round trip and a half.
-const Latency cuda = {0.57, 4, 2.3, 16.5, 103, 150, 150, 230, 30, 13, 19, 12, 110};
+const Latency cuda = {0.57, 4, 2.3, 16.5, 103, 150, 150, 230, 30, 13, 9.5, 12, 110};
 // MI250X at 1.7 GHz: LDS 64 cycles, L2 about 290 ns loaded by one wave (Chips and Cheese, 2022 to
 // 2023); four SIMDs issue an instruction of a wave of 64 in four cycles.
-const Latency hip = {2.4, 4, 4.7, 38, 0, 290, 200, 350, 50, 30, 38, 24, 0};
+const Latency hip = {2.4, 4, 4.7, 38, 0, 290, 200, 350, 50, 30, 19, 24, 0};
 
 enum Kind : uint8_t {
     k_device,
@@ -493,6 +493,7 @@ void count_copy(Thread *t, uintptr_t from) {
     const Latency &l = latency();
     const bool on_chip = from >= device.shared_space.low && from < device.shared_space.high;
     issue(t, 2);
+    if (!from) return;
     loads[on_chip ? k_near : k_device]++;
     const unsigned behind = std::exchange(t->count.behind, 0u);
     t->count.copied =
@@ -591,7 +592,7 @@ void count_warp(Thread *const *lanes, size_t n, bool matrix) {
         Thread *t = lanes[i];
         spend(t, k_lanes, at - t->count.now);
         spend(t, k_shuffle, matrix ? l.matrix : l.shuffle);
-        t->count.instructions += matrix ? 4 : 1;
+        t->count.instructions += matrix ? 2 : 1;
     }
 }
 

@@ -68,11 +68,11 @@ static double exchange_ns(const DotsWaits *w, const DotsPart *q) {
 static double part_ns(const DotsWaits *w, const DotsPart *q) {
     const Device *d = w->d;
     const int64_t length = q->length < 0 ? STEPS_UNKNOWN : q->length;
-    const bool near = !q->packed || (q->own && q->own->near);
+    const bool near = !q->packed || q->staged || (q->own && q->own->near);
     if (q->direct)
         return ceil((double)length * fmax(q->tm, q->tc) / FLIGHT) * d->load_ns +
                (double)length * (q->tm + q->tc + q->tm * q->tc) * d->cycle_ns * w->busy;
-    if (q->whole && q->packed) return steps_ns(w, q, length, near || q->span) + exchange_ns(w, q);
+    if (q->whole && q->packed) return steps_ns(w, q, length, near) + exchange_ns(w, q);
     const double chunks = (double)div_up(length, q->chunk);
     Copies c = {.async = true};
     if (!q->whole) add_chunk(w, &c, q, false);
@@ -95,13 +95,13 @@ double dots_ns(const DotsKernel *k) {
     for (int i = 0; i < k->npart; i++) {
         const DotsPart *q = &k->part[i];
         each += part_ns(&w, q);
+        if (q->staged && !(q->own && q->own->near))
+            add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0], 1);
         if (!q->whole) continue;
         if (q->span)
             add_copies(&w, &rows, (double)q->span / 4, q->async[0], q->flight[0]);
         else
             add_chunk(&w, &rows, q, false);
-        if (q->span && !(q->own && q->own->near))
-            add_copies(&w, &columns, (double)k->bv * q->n * (double)q->length / 4, q->async[0], 1);
     }
     if (columns.trips) rows.trips = 0; /* with the first columns */
     const double once = barrier_ns(&w) + copies_ns(&w, &rows);
