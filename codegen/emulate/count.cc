@@ -78,16 +78,17 @@ struct Function {
     std::vector<uint32_t> times;
 };
 
-// Of elementary functions: operations that wait for one another, in multiply-adds (a reciprocal
-// takes six, a comparison and its choice three), and instructions, as in the machine code for
-// sm_90.
+// Of divisions and elementary functions: operations that wait for one another, in multiply-adds (a
+// reciprocal takes six, a comparison and its choice three), and instructions, as in the machine
+// code for sm_90.
 struct Math {
     double depth, instructions;
 };
-const std::map<std::string, Math> elementary = {
-    {"bk_expf", {17, 17}}, {"bk_sigmoidf", {27, 25}}, {"bk_tanhf", {24, 24}},
-    {"bk_erff", {35, 35}}, {"bk_logf", {21, 21}},     {"bk_log1pf", {29, 29}},
-    {"bk_sinf", {20, 26}}, {"bk_cosf", {20, 26}},     {"bk_powf", {40, 40}}};
+const std::map<std::string, Math> elementary = {{"bk_expf", {17, 17}},   {"bk_sigmoidf", {27, 25}},
+                                                {"bk_tanhf", {24, 24}},  {"bk_dividef", {12, 10}},
+                                                {"bk_erff", {35, 35}},   {"bk_logf", {21, 21}},
+                                                {"bk_log1pf", {29, 29}}, {"bk_sinf", {20, 26}},
+                                                {"bk_cosf", {20, 26}},   {"bk_powf", {40, 40}}};
 
 std::deque<Function> functions;
 std::unordered_map<const void *, uint32_t> by_entry;
