@@ -235,6 +235,8 @@ static const char *scalar(Fn *f, Expr *e) {
         const int depth = function_depth(f, e) - 1;
         if (depth) x = arena_printf(f->a, "bk_then(%s, %d)", x, depth);
     }
+    if (e->op == E_DIV && k < C_INT && k != C_F64 && f->around && emit_is_gpu(f->em))
+        return rounded(f, e->dtype, arena_printf(f->a, "bk_dividef(%s, %s)", x, y));
     Sb s = {.a = f->a};
     for (const char *p = pattern(f, e); *p;) {
         int n = (int)strspn(p, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");

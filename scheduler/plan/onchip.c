@@ -61,9 +61,7 @@ static const Resident *resident(OnchipWalk *w, const Stmt *s, const OwnPart *par
         if (old->phase != r.phase) old->phase = -1;
         return old;
     }
-    int units = schedule_units(w->p->schedule, r.level);
-    if (w->p->mem->clusters && r.level == LEVEL_TEAM)
-        units = device_clustered(w->p->schedule->device, units);
+    const int units = schedule_units(w->p->schedule, r.level);
     int64_t most = ((part->n + part->grain - 1) / part->grain + units - 1) / units * part->grain;
     if (part->whole || most > part->n) most = part->n;
     r.bytes = part->pieces * most * part->words * 4;
