@@ -5,12 +5,12 @@
 
 #include <math.h>
 
-#define FLIGHT 8         /* loads of an instruction that are on their way together */
-#define MATRIX_CYCLES 33 /* a product of the matrix units */
+#define FLIGHT 8 /* loads of an instruction that are on their way together */
 
 typedef struct DotsWaits {
     const Device *d;
     int threads; /* of a block that compute it */
+    bool placed;
     double busy; /* warps that share a scheduler */
 } DotsWaits;
 
@@ -30,8 +30,7 @@ static double steps_ns(const DotsWaits *w, const DotsPart *q, int64_t steps, boo
     const double n = (double)div_up(div_up(steps, q->at_once), q->team), sums = q->tm * q->tc;
     const double load = near ? d->core_load_ns : d->load_ns;
     if (q->matrix)
-        return n * ((q->tm + q->tc) * 2 * d->cycle_ns * w->busy + load +
-                    sums * MATRIX_CYCLES * d->cycle_ns);
+        return n * ((q->tm + q->tc) * 2 * d->cycle_ns * w->busy + load + sums * d->matrix_ns);
     const double issue = n * (2 * (q->tm + q->tc) + 4 * sums) * d->cycle_ns;
     return ceil(n * q->tc / FLIGHT) * load + issue * w->busy;
 }
@@ -49,7 +48,7 @@ static double exchange_ns(const DotsWaits *w, const DotsPart *q) {
 static double part_ns(const DotsWaits *w, const DotsPart *q) {
     const Device *d = w->d;
     const int64_t length = q->length < 0 ? STEPS_UNKNOWN : q->length;
-    const bool near = !q->packed || (q->own && q->own->near);
+    const bool near = !q->packed || !w->placed || (q->own && q->own->near);
     if (q->direct)
         return ceil((double)length * q->tc / FLIGHT) * d->load_ns +
                (double)length * (q->tm + q->tc + q->tm * q->tc) * d->cycle_ns * w->busy;
@@ -67,7 +66,7 @@ static double part_ns(const DotsWaits *w, const DotsPart *q) {
 
 double dots_ns(const DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
-    const DotsWaits w = {d, k->g->nthread, fmax(d->threads / d->warp / 4.0, 1)};
+    const DotsWaits w = {d, k->g->nthread, k->placed, fmax(d->threads / d->warp / 4.0, 1)};
     double once = barrier_ns(&w), each = 2 * barrier_ns(&w), outer = 1;
     for (int i = 0; i < k->nouter; i++)
         outer *= (double)dots_share(k->g, k->outer[i], ROWS_UNKNOWN);
