@@ -501,7 +501,7 @@ step mutated mutated
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
-step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.8 --braid $BRAID rnnt lstm_operator treelstm seq2seq mamba earlyexit_3
+step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.9 --braid $BRAID
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
 step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions

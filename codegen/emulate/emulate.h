@@ -156,12 +156,14 @@ EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x16f16, emu_half_4)
 EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x16bf16_1k, emu_half_4)
 EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x8bf16, emu_half_2)
 #undef EMU_MFMA
-/* cp.async: the copy is made when the thread waits for it. */
+/* cp.async: the copy is made when the thread waits for it. from NULL: zeros. */
 void emu_copy_async(void *to, const void *from, unsigned bytes);
 void emu_copied();
 /* The elementary function that follows waits for others, `depth` one behind the other; -1: all that
  * follow wait for all so far. */
 void emu_then(int depth);
+/* The load that follows waits for others, so many one behind the other. */
+void emu_behind(int loads);
 int __any_sync(unsigned long long mask, int value);
 int __all_sync(unsigned long long mask, int value);
 int __any(int value);

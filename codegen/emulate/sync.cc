@@ -514,16 +514,21 @@ static void must_be_global(const void *p, const char *does, const void *site) {
 
 void emu_copy_async(void *to, const void *from, unsigned bytes) {
     must_be_global(from, "copies asynchronously from", SITE);
-    if (device.config.count) count_copy(device.current, reinterpret_cast<uintptr_t>(from));
-    device.current->copies.push_back({to, from, bytes, SITE});
+    const Copy copy = {reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), bytes,
+                       SITE};
+    if (device.config.count) count_copy(device.current, copy.from);
+    if (device.checking) copy_begin(device.current, copy);
+    device.current->copies.push_back(copy);
 }
 void emu_copied() {
     std::vector<Copy> &copies = device.current->copies;
     for (const Copy &c : copies) {
-        if (device.checking)
-            copy_range(reinterpret_cast<uintptr_t>(c.to), reinterpret_cast<uintptr_t>(c.from),
-                       c.bytes, c.site);
-        __builtin_memcpy(c.to, c.from, c.bytes);
+        if (device.checking) copy_end(c);
+        void *to = reinterpret_cast<void *>(c.to);
+        if (c.from)
+            __builtin_memcpy(to, reinterpret_cast<const void *>(c.from), c.bytes);
+        else
+            __builtin_memset(to, 0, c.bytes);
     }
     if (device.config.count && !copies.empty()) count_copied(device.current);
     copies.clear();
@@ -531,6 +536,9 @@ void emu_copied() {
 
 void emu_then(int depth) {
     if (device.config.count) count_then(device.current, depth);
+}
+void emu_behind(int loads) {
+    if (device.config.count) count_behind(device.current, loads);
 }
 
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }

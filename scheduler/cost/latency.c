@@ -12,7 +12,8 @@
 
 #include <math.h>
 
-#define LONG_SUM 32 /* terms that a team of threads shares (scheduler/kernel/threads.c) */
+#define LONG_SUM 32 /* terms that a team of threads shares (scheduler/kernel/threads.c), */
+#define SOME_SUM 8  /* … where there are warps for all positions */
 #define FEW 256     /* positions of a unit below which a team takes each */
 #define FEW_ROWS 3  /* rows below which all of the block takes each */
 #define PRODUCT_LEAST                                                                              \
@@ -48,6 +49,7 @@ typedef struct PathWalk {
     double unknown;
     int units, threads;   /* threads of a block that compute it */
     double positions;     /* of a unit */
+    double long_sum;      /* terms that a team shares */
     double team;          /* threads that share a sum */
     const Axis *turns;    /* the longest axis that both factors of a sum of products use */
     SumsPart part[PARTS]; /* sums of products by the block */
@@ -197,21 +199,23 @@ static void add_path(PathWalk *k, Expr *e) {
     k->path.chain = fmax(k->path.chain, x.chain);
 }
 
-/* A sum that its thread, or team, computes term by term. */
-static void walk_terms(PathWalk *k, Expr *e) {
-    const double terms = terms_of(k, e), team = terms >= LONG_SUM ? k->team : 1;
+/* A sum that its thread, or team, computes term by term. The first terms' loads are on their way
+ * together with what else a thread loads, whereas a team exchanges before it goes on. */
+static WaitDepth walk_terms(PathWalk *k, Expr *e) {
+    const double terms = terms_of(k, e), team = terms >= k->long_sum ? k->team : 1;
     const WaitPath around = k->path;
     Map *const seen = k->seen;
     k->path = (WaitPath){0};
     k->seen = map_new(k->p->cx->a);
     add_path(k, e->a[0]);
     const WaitPath x = k->path;
-    const double times = ceil(terms / team);
+    const double times = ceil(terms / team), waits = ceil(times / FLIGHT) - (team == 1);
     k->path = around;
     k->seen = seen;
-    k->path.ns += x.trips * ceil(times / FLIGHT) * k->d->load_ns +
+    k->path.ns += x.trips * waits * k->d->load_ns +
                   times * (x.loads * k->d->cycle_ns + x.chain + x.ns) +
                   (team > 1 ? exchange_ns(k->d, team) : 0);
+    return (WaitDepth){team == 1 ? x.trips : 0, 0};
 }
 
 /* Adds the work of e, once; returns how its loads and functions wait for each other. */
@@ -223,7 +227,7 @@ static WaitDepth walk(PathWalk *k, Expr *e) {
     map_seti(k->seen, (uint64_t)e->id + 1, x);
     if (e->op == E_REDUCE) {
         if (!is_product(k, e)) {
-            walk_terms(k, e);
+            *x = walk_terms(k, e);
             return *x;
         }
         add_product(k, e);
@@ -258,7 +262,7 @@ static void find_long(const PathWalk *k, Map *seen, Expr *e, const Axis *inner, 
         for (int i = 0; i < e->n; i++) find_long(k, seen, e->a[i], inner, x);
         return;
     }
-    if (terms_of(k, e) < LONG_SUM || is_product(k, e)) return;
+    if (terms_of(k, e) < k->long_sum || is_product(k, e)) return;
     x->most = fmax(x->most, terms_of(k, e));
     if (inner && !e_uses_axis(e, inner))
         x->row = true;
@@ -298,6 +302,7 @@ static double split_ns(const Program *p, const Stmt *s, const Axis *split, int u
     double last, iterations = 1;
     k.positions = positions_of(&k, &last);
     if (k.positions <= 0) return d->cycle_ns * BEGIN;
+    k.long_sum = k.positions * d->warp <= k.threads ? SOME_SUM : LONG_SUM;
     LongSums sums = {0};
     Map *seen = map_new(p->cx->a);
     const Axis *inner = lead->rank ? lead->axis[lead->rank - 1] : NULL;

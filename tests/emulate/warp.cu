@@ -1,16 +1,6 @@
 // warp.cu: shuffles, votes and what the lanes of a warp see of each other. Also compiled with a
 // warp of 64.
-#ifndef BK_WARP
-#define BK_WARP 32
-#endif
-#define BK_THREADS 256
-#include "tests/emulate/data.h"
-
-static __device__ __forceinline__ char *bk_shared(void) {
-    extern __shared__ __align__(128) char bk_shared_bytes[];
-    return bk_shared_bytes;
-}
-#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+#include "tests/emulate/kernel.h"
 #define ALL (~0ull)
 #define LANE (threadIdx.x % BK_WARP)
 

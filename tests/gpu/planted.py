@@ -3,9 +3,9 @@
 
     planted.py [--braid BRAID]
 
-The faults are in the dialect (codegen/text/gpu/prelude.inc, matrix.inc). Two runs of a session follow each other, so
-that what one leaves behind meets the other. Operands of matrix units in other lanes than the instruction takes them from
-make wrong results.
+The faults are in the dialect (codegen/text/gpu/prelude.inc, dots.inc, matrix.inc). Two runs of a session follow each
+other, so that what one leaves behind meets the other. Operands of matrix units in other lanes than the instruction takes
+them from make wrong results.
 """
 import argparse
 import json
@@ -35,6 +35,10 @@ LATE = "void bk_end(void) {\n", ("void bk_end(void) {\n    if (BK_LOOK(int, (int
 FORGETS = KEEPS, ";"
 FIRST = KEEPS, "if (blockIdx.x == 0) own->k.words[BK_WORDS(gridDim.x)] = own->turn;"
 EARLY = "    bk_fence();\n    BK_LOOK(unsigned, &k->words[unit]) =", "    BK_LOOK(unsigned, &k->words[unit]) ="
+COPY = "emu_copy_async((to), (there) ? (from) : NULL, bytes)"
+TWICE = COPY, f"({COPY}, {COPY})"
+CLEARS = COPY, f"({COPY}, (void)memset((to), 0, bytes))"
+UNASKED = "bk_copied(void) { emu_copied(); }", "bk_copied(void) {}"
 LINES = "bk_matrix_line(void) { return bk_lane() % 16; }", "bk_matrix_line(void) { return bk_lane() / 4; }"
 PARTS = "bk_matrix_part(void) { return bk_lane() / 16; }", "bk_matrix_part(void) { return bk_lane() % 4; }"
 ROWS = "{ return (void)i, bk_lane() % 16; }", "{ return bk_lane() / 16 * 4 + i; }"
@@ -54,6 +58,9 @@ FAULTS = [
     ("a block forgets the turns that it took", GRID, (FORGETS,), ": race: "),
     ("a block forgets the turns that it took", NARROW, (FORGETS,), ": race: "),
     ("only block 0 keeps its turns", GRID, (FIRST,), ": race: "),
+    ("two copies are begun to the same place", GRID, (TWICE,), "is on its way"),
+    ("a place is cleared while a copy to it is on its way", GRID, (CLEARS,), "is on its way"),
+    ("nobody waits for a copy", GRID, (UNASKED,), "which no thread has written"),
     ("a turn is posted before what it tells", GRID, (EARLY,), ": race: "),
     ("half as many steps at once", BRAINS, (OLDER,), ""),
     ("the second half of these steps is in another word", BRAINS, (OLDER, BEGINS), " differ)"),
