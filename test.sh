@@ -364,7 +364,7 @@ exports() {
 matrix_units() {
     local target
     for target in emulate:cuda emulate:hip; do
-        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
+        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --seed $SEED --braid $BRAID
         "$PYTHON" tests/gpu/spans_check.py 6 $LOGS/spans --target $target --seed $SEED --braid $BRAID
     done
 }
