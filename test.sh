@@ -493,6 +493,7 @@ step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-partial "$PYTHON" tests/gpu/partial_check.py 16 --seed $SEED --braid $BRAID
 step emulated-beside "$PYTHON" tests/gpu/beside_check.py 6 --seed $SEED --braid $BRAID
 step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 45
