@@ -160,6 +160,8 @@ gpu_synchronization() {
         "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather}
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
+    "$PYTHON" -m models seq2seq_scan --small --batch 1 --vocabulary 200 --length 3 --out "$work"
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --units 3 --schedule partial=on,core=off "$work"/seq2seq_scan
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_gather,treelstm,trips_if}
 }
