@@ -165,22 +165,22 @@ static Expr *by_pieces(const Partial *k, const Expr *e, int64_t size, Tensor **p
 }
 
 /* ---- where the results are ------------------------------------------------------------------- */
-typedef struct Use {
+typedef struct ResultUse {
     const Tensor *t;
     bool whole, read, host;
-} Use;
+} ResultUse;
 
 static void use_load(void *user, Expr *e) {
-    Use *u = user;
+    ResultUse *u = user;
     u->read |= e->t == u->t;
     u->whole |= e->t != u->t && tensor_root(e->t) == u->t;
 }
 static void use_slot(void *user, const Slot *s) {
-    Use *u = user;
+    ResultUse *u = user;
     if (s->kind == SLOT_READ) u->whole |= tensor_root(*s->t) == u->t;
 }
 static void use_stmt(void *user, Stmt *s) {
-    Use *u = user;
+    ResultUse *u = user;
     u->host |= s->level == LEVEL_HOST;
     stmt_slots(s, use_slot, u);
 }
@@ -197,7 +197,7 @@ static void behind(const Partial *k, void (*f)(void *user, Expr **e), void *user
 
 typedef struct Behind {
     const Partial *k;
-    Use *u;
+    ResultUse *u;
     Tensor *by; /* what is loaded instead */
 } Behind;
 static void look_behind(void *user, Expr **e) {
@@ -217,8 +217,8 @@ static void read_other(void *user, Expr **e) {
 
 /* What becomes of t: whether it is loaded behind its group; whether it must be where it is, because
  * something else than a load has to do with it. */
-static Use use_of(const Partial *k, const Tensor *t) {
-    Use u = {.t = t, .whole = t->owned};
+static ResultUse use_of(const Partial *k, const Tensor *t) {
+    ResultUse u = {.t = t, .whole = t->owned};
     for (int i = 0; i < k->p->nout; i++) u.whole |= tensor_root(k->p->out[i].t) == t;
     seq_each(k->p->top, use_stmt, &u);
     behind(k, look_behind, &(Behind){.k = k, .u = &u});
@@ -234,7 +234,7 @@ static void compute_in_each(const Partial *k, Seq *q, Stmt *s) {
     s->each = true;
     s->op.t = arena_memdup(c->a, was, sizeof *was * (size_t)n);
     for (int i = 0; i < n; i++) {
-        Use u = use_of(k, was[i]);
+        ResultUse u = use_of(k, was[i]);
         if (!u.whole) continue;
         Tensor *t = s->op.t[i] = tensor_like(c, TK_TE, was[i], was[i]->rank, was[i]->dim, q);
         memcpy(t->axis, was[i]->axis, sizeof t->axis);
@@ -308,7 +308,7 @@ static void visit(void *user, Seq *q, int *at) {
             t->terms = 0;
             add_part(k, &first, part, s);
         }
-        const Use u = use_of(k, t);
+        const ResultUse u = use_of(k, t);
         read |= u.read;
         host |= u.host;
     }
