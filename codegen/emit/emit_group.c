@@ -128,6 +128,22 @@ void group_lane_tiles(Group *g, Axis *v, int tile) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, tile);
 }
 
+/* A unit's range where how many parts there are is known, and so few that their numbers need no
+ * more than 32 bits: false otherwise. */
+static bool known_range(Group *g) {
+    const Expr *grain = g->k->grain;
+    int64_t n, each;
+    if (!emit_is_gpu(g->em) || g->k->s->op.inner || !e_is_int(g->k->split->extent, &n) ||
+        !e_is_int(grain, &each) || each < 1 || n < 1 || div_up(n, each) > UINT16_MAX)
+        return false;
+    const long long parts = (long long)div_up(n, each);
+    const char *by = each == 1 ? "" : arena_printf(g->em->a, " * %lld", (long long)each);
+    const char *to = arena_printf(g->em->a, "bk_part(%lld, unit + 1, nunit)%s", parts, by);
+    fn_line(&g->f, "const int64_t from = bk_part(%lld, unit, nunit)%s, to = %s;", parts, by,
+            n % each ? arena_printf(g->em->a, "bk_mini(%s, %lld)", to, (long long)n) : to);
+    return true;
+}
+
 void group_range(Group *g) {
     Fn *f = &g->f;
     for (int i = 0; i < g->k->n; i++) {
@@ -143,6 +159,7 @@ void group_range(Group *g) {
         fn_line(f, "if (unit != 0) return;");
         return;
     }
+    if (known_range(g)) return;
     const char *whole = fn_expr(f, g->k->split->extent), *grain = fn_expr(f, g->k->grain);
     const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
     fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",

@@ -14,6 +14,8 @@
 #include "utask/product.h"
 #include "utask/walk.h"
 
+#include <math.h>
+
 #if BRAID_TINY /* small tensors belong to several units, too */
 #define TINY_GRAIN 1
 #else
@@ -550,7 +552,7 @@ static bool count_copies(void *user, Expr *e) {
 
 /* On GPUs, where units are many: the dimensions of s where a unit does not load so much that
  * barriers around the group would cost less. A bit each. */
-static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
+static uint32_t fair_splits(const Dist *d, Stmt *s, double ns) {
     const Schedule *plan = d->p->schedule;
     const Tensor *lead = s->op.t[0];
     const int units = schedule_units(plan, s->level);
@@ -567,9 +569,13 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
         Map *seen = map_new(d->c->a);
         for (int i = 0; i < s->op.n; i++)
             find_reduction(seen, s->op.t[i]->body, false, count_copies, &c);
-        time[k] = (shared > 0 ? shared : 0) * units / parts +
+        s->op.split = lead->axis[k];
+        s->op.grain = (int)grain;
+        time[k] = fmax(shared * units / parts, cost_stmt_ns(d->p, s, units)) +
                   t.bytes / plan->device->level[LEVEL_TEAM].read_gbps +
                   c.elements / plan->device->threads * COPY_NS;
+        s->op.split = NULL;
+        s->op.grain = 0;
         if (k == 0 || time[k] < best) best = time[k];
     }
     for (int k = 0; k < lead->rank; k++)

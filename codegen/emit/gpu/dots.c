@@ -80,7 +80,12 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
 static void part(Group *g, const DotsKernel *k, int i) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[i];
-    const Scope out = q->when ? fn_open(f, "if (when%d) {", i) : fn_open(f, " {");
+    const Scope out = q->when ? fn_open(f, "if (when%d) {", i) : fn_open(f, "{");
+    if (dots_called(q)) {
+        dots_call(g, k, i);
+        fn_close(f, out);
+        return;
+    }
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
     if (q->direct)
         dots_direct(g, k, i);
@@ -284,7 +289,7 @@ static void copy_whole(Group *g, const DotsKernel *k) {
     }
     fn_close(f, out);
     for (int i = 0; i < k->npart; i++)
-        if (k->part[i].span && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
+        if (k->part[i].staged && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
 }
 
 /* Whether copies pass through registers: then threads wait for them, and what else they load has to
