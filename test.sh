@@ -162,6 +162,8 @@ gpu_synchronization() {
         "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather,experts_dispatch,seq2seq}
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
+    "$PYTHON" -m models seq2seq_scan --small --batch 1 --vocabulary 200 --length 3 --out "$work"
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --units 3 --schedule partial=on,core=off "$work"/seq2seq_scan
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_gather,experts_dispatch,seq2seq,treelstm,trips_if}
 }
@@ -511,6 +513,7 @@ step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-partial "$PYTHON" tests/gpu/partial_check.py 16 --seed $SEED --braid $BRAID
 step emulated-beside "$PYTHON" tests/gpu/beside_check.py 6 --seed $SEED --braid $BRAID
 step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 45

@@ -262,6 +262,8 @@ Crew crew_of(Emit *em, const Kernel *k);
 const char *resident_name(Emit *em, const Resident *r);
 /* Whether t stands for such a part: then it may be in on-chip memory. */
 bool is_resident(const Emit *em, const Tensor *t);
+/* The address of the input with that number. */
+const char *input_name(Emit *em, int input);
 /* Declares these pointers. Call it after all groups are emitted. */
 void residents_declare(Emit *em, Sb *to);
 /* Prefetches the constants of k that are planned to be. */
