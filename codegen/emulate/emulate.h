@@ -144,8 +144,11 @@ EMU_SHUFFLES(double)
 void emu_matrix_f16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_bf16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_tf32(float *c, const unsigned *a, int lines, const unsigned *b);
-/* cp.async: the copy is made when the thread waits for it. */
+/* cp.async: the copy is made when the thread waits for it: for all, or for all but the last `left`
+ * groups, each of which emu_commit() has ended. */
 void emu_copy_async(void *to, const void *from, unsigned bytes);
+void emu_commit();
+void emu_copied_but(unsigned left);
 void emu_copied();
 /* The elementary function that follows waits for others, `depth` one behind the other; -1: all that
  * follow wait for all so far. */

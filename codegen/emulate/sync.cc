@@ -491,19 +491,29 @@ static void must_be_global(const void *p, const char *does, const void *site) {
 
 void emu_copy_async(void *to, const void *from, unsigned bytes) {
     must_be_global(from, "copies asynchronously from", SITE);
-    if (device.config.count) count_copy(device.current, reinterpret_cast<uintptr_t>(from));
-    device.current->copies.push_back({to, from, bytes, SITE});
+    Thread *t = device.current;
+    const double there = device.config.count ? count_copy(t, reinterpret_cast<uintptr_t>(from)) : 0;
+    t->copies.push_back({to, from, bytes, SITE, t->committed, there});
 }
-void emu_copied() {
-    std::vector<Copy> &copies = device.current->copies;
-    for (const Copy &c : copies) {
+void emu_commit() { device.current->committed++; }
+void emu_copied_but(unsigned left) {
+    Thread *t = device.current;
+    double there = 0;
+    size_t n = 0;
+    for (; n < t->copies.size() && t->copies[n].group + left < t->committed; n++) {
+        const Copy &c = t->copies[n];
         if (device.checking)
             copy_range(reinterpret_cast<uintptr_t>(c.to), reinterpret_cast<uintptr_t>(c.from),
                        c.bytes, c.site);
         __builtin_memcpy(c.to, c.from, c.bytes);
+        there = std::max(there, c.there);
     }
-    if (device.config.count && !copies.empty()) count_copied(device.current);
-    copies.clear();
+    if (device.config.count && n) count_copied(t, there);
+    t->copies.erase(t->copies.begin(), t->copies.begin() + static_cast<std::ptrdiff_t>(n));
+}
+void emu_copied() {
+    emu_commit();
+    emu_copied_but(0);
 }
 
 void emu_then(int depth) {

@@ -31,7 +31,7 @@ static double whole_ns(const DotsWaits *w, const DotsPart *q) {
     return w->d->load_ns + (double)div_up(q->span / 4, w->threads) * 2 * w->d->cycle_ns * w->busy;
 }
 static double staged_ns(const DotsWaits *w, const DotsPart *q, int64_t columns) {
-    if (!q->staged || (q->own && q->own->near)) return 0;
+    if (!q->staged || !q->whole || (q->own && q->own->near)) return 0;
     return (double)div_up(columns * q->n * q->column / 4, w->threads) * 2 * w->d->cycle_ns *
            w->busy;
 }
@@ -67,12 +67,11 @@ static double part_ns(const DotsWaits *w, const DotsPart *q) {
                (double)length * (q->tm + q->tc + q->tm * q->tc) * d->cycle_ns * w->busy;
     if (q->whole && q->packed) return steps_ns(w, q, length, near) + exchange_ns(w, q);
     const double chunks = (double)div_up(length, q->chunk);
-    const double copies =
-        (q->whole ? 0 : copy_ns(w, q, false)) + (q->packed ? 0 : copy_ns(w, q, true));
+    const bool x = part_copies(q, false), columns = part_copies(q, true);
+    const double copies = (x ? copy_ns(w, q, false) : 0) + (columns ? copy_ns(w, q, true) : 0);
     const double sums = steps_ns(w, q, length < q->chunk ? length : q->chunk, near);
-    const bool beside =
-        q->buffers > 1 && (q->whole || q->async[false]) && (q->packed || q->async[true]);
-    const double each = beside ? fmax(copies, sums) : copies + sums;
+    const bool beside = q->buffers > 1 && (!x || q->async[false]) && (!columns || q->async[true]);
+    const double each = beside ? fmax(copies / (q->buffers - 1), sums) : copies + sums;
     return chunks * (each + barrier_ns(w)) + (beside ? copies : 0) + barrier_ns(w) +
            exchange_ns(w, q);
 }
