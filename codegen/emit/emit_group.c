@@ -128,6 +128,22 @@ void group_lane_tiles(Group *g, Axis *v, int tile) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, tile);
 }
 
+/* A unit's range where how many parts there are is known, and so few that their numbers need no
+ * more than 32 bits: false otherwise. */
+static bool known_range(Group *g) {
+    const Expr *grain = g->k->grain;
+    int64_t n, each;
+    if (!emit_is_gpu(g->em) || g->k->s->op.inner || !e_is_int(g->k->split->extent, &n) ||
+        !e_is_int(grain, &each) || each < 1 || n < 1 || div_up(n, each) > UINT16_MAX)
+        return false;
+    const long long parts = (long long)div_up(n, each);
+    const char *by = each == 1 ? "" : arena_printf(g->em->a, " * %lld", (long long)each);
+    const char *to = arena_printf(g->em->a, "bk_part(%lld, unit + 1, nunit)%s", parts, by);
+    fn_line(&g->f, "const int64_t from = bk_part(%lld, unit, nunit)%s, to = %s;", parts, by,
+            n % each ? arena_printf(g->em->a, "bk_mini(%s, %lld)", to, (long long)n) : to);
+    return true;
+}
+
 void group_range(Group *g) {
     Fn *f = &g->f;
     for (int i = 0; i < g->k->n; i++) {
@@ -143,6 +159,7 @@ void group_range(Group *g) {
         fn_line(f, "if (unit != 0) return;");
         return;
     }
+    if (known_range(g)) return;
     const char *whole = fn_expr(f, g->k->split->extent), *grain = fn_expr(f, g->k->grain);
     const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
     fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
@@ -232,6 +249,12 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
                 .user = g};
 }
 
+/* Whether each block has t in its own memory. */
+static bool in_own_memory(const Tensor *t) {
+    const Mem *m = mem_of(t);
+    return m && m->block == BLOCK_OWN;
+}
+
 void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args) {
     Emit *em = g->em;
     const Kernel *k = g->k;
@@ -269,10 +292,11 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     }
     Sb whole = {.a = em->a};
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
-        for (int i = 0; i < k->n; i++)
+        for (int i = 0; i < k->n && !s->each; i++)
             if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
         for (int i = 0; i < g->arg_t.n; i++)
-            if (!is_resident(em, g->arg_t.p[i].t)) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+            if (!is_resident(em, g->arg_t.p[i].t) && !in_own_memory(g->arg_t.p[i].t))
+                sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
     }
     if (g->body.n) sb_puts(&whole, g->body.p);
     const char *stem = k->t[0]->name ? k->t[0]->name : "value";

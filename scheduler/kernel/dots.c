@@ -149,9 +149,12 @@ static int64_t run_of_steps(const DotsKernel *k, const DotsPart *q, bool vec) {
 }
 
 /* Whether t is certain to be in global memory, from which alone asynchronous copies read. What a
- * cluster computes may live in its blocks' own memory (scheduler/plan/memory.h). */
+ * cluster computes, or every unit for itself, may live in blocks' own memory
+ * (scheduler/plan/memory.h). */
 static bool is_global(const Kernel *g, const Tensor *t) {
     const Tensor *root = tensor_root(t);
+    const Stmt *maker = root->kind == TK_TE ? tensor_group(root) : NULL;
+    if (maker && maker->each) return false;
     if (root->kind == TK_INPUT || root->kind == TK_CONST || !device_cluster(g->p->schedule->device))
         return true;
     for (const Seq *q = g->s->op.t[0]->seq; q && q->owner; q = q->parent)

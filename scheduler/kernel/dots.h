@@ -52,6 +52,7 @@ typedef struct DotsPart {
     DType matrix; /* DT_NONE: threads */
     int workers, high, wide, at_once;
     int tm, tc, nm, nc, team;
+    int unroll;  /* a thread's steps that follow each other without a jump */
     bool direct; /* threads load sca themselves, where neighbouring rows lie together; nothing is
                     copied */
     /* Of sca, and of vec: neighbouring rows (columns) lie together, and few neighbouring steps do;
@@ -112,6 +113,9 @@ bool kernel_dots(Kernel *k);
 /* Words from a line of so many steps to the next: lines that are read at once lie in different
  * banks. */
 int64_t dots_pitch(const DotsPart *q, int64_t steps);
+
+/* Words of a packed column, with what lies between it and the next. */
+int64_t dots_column(const DotsPart *q);
 
 /* The most positions of axis x that a unit has; `unknown` where that is not known at compile time.
  */

@@ -16,30 +16,37 @@ typedef struct DotsWaits {
 
 static double barrier_ns(const DotsWaits *w) { return w->d->level[LEVEL_CORE].barrier_ns; }
 
-/* A copy of one operand of a chunk. */
-static double copy_ns(const DotsWaits *w, const DotsPart *q, bool vec) {
-    const double times =
-        (double)div_up(part_lines(q, vec) * (q->chunk / (q->by_four[vec] ? 4 : 1)), w->threads);
-    const double rounds = q->async[vec] ? 1 : (double)div_up((int64_t)times, q->flight[vec]);
-    return rounds * w->d->load_ns + times * 2 * w->d->cycle_ns * w->busy;
+/* What is copied to the block's memory before threads meet. */
+typedef struct Copies {
+    double trips, issue; /* round trips one behind the other; ns of the instructions */
+    bool async;          /* all of it */
+} Copies;
+
+/* Adds so many pieces of 1 or 4 words of one operand. Copies that threads do not wait for are on
+ * their way together. */
+static void add_copies(const DotsWaits *w, Copies *c, double pieces, bool async, int flight) {
+    const double times = ceil(pieces / w->threads);
+    c->trips = async ? fmax(c->trips, 1) : c->trips + ceil(times / flight);
+    c->issue += times * 2 * w->d->cycle_ns * w->busy;
+    c->async &= async;
 }
 
-/* A copy of all of sca that a block of rows needs; and of a block's columns, on its way together
- * with it. */
-static double whole_ns(const DotsWaits *w, const DotsPart *q) {
-    if (!q->span) return copy_ns(w, q, false);
-    return w->d->load_ns + (double)div_up(q->span / 4, w->threads) * 2 * w->d->cycle_ns * w->busy;
+/* A chunk's of one operand. */
+static void add_chunk(const DotsWaits *w, Copies *c, const DotsPart *q, bool vec) {
+    const double words = (double)part_lines(q, vec) * q->chunk;
+    add_copies(w, c, words / (q->by_four[vec] ? 4 : 1), q->async[vec], q->flight[vec]);
 }
-static double staged_ns(const DotsWaits *w, const DotsPart *q, int64_t columns) {
-    if (!q->staged || !q->whole || (q->own && q->own->near)) return 0;
-    return (double)div_up(columns * q->n * q->column / 4, w->threads) * 2 * w->d->cycle_ns *
-           w->busy;
+
+static double copies_ns(const DotsWaits *w, const Copies *c) {
+    return c->trips * w->d->load_ns + c->issue;
 }
 
 /* The sums' steps of a chunk, from weights in the block's memory (`near`) or not. */
 static double steps_ns(const DotsWaits *w, const DotsPart *q, int64_t steps, bool near) {
     const Device *d = w->d;
-    const double n = (double)div_up(div_up(steps, q->at_once), q->team), sums = q->tm * q->tc;
+    const int64_t run = q->span ? q->run : steps; /* of a call */
+    const double calls = (double)(steps / run), sums = q->tm * q->tc,
+                 n = calls * (double)div_up(div_up(run, q->at_once), q->team);
     const double load = near ? d->core_load_ns : d->load_ns;
     if (q->matrix)
         return n * ((q->tm + q->tc) * 2 * d->cycle_ns * w->busy + load +
@@ -67,10 +74,12 @@ static double part_ns(const DotsWaits *w, const DotsPart *q) {
                (double)length * (q->tm + q->tc + q->tm * q->tc) * d->cycle_ns * w->busy;
     if (q->whole && q->packed) return steps_ns(w, q, length, near) + exchange_ns(w, q);
     const double chunks = (double)div_up(length, q->chunk);
-    const bool x = part_copies(q, false), columns = part_copies(q, true);
-    const double copies = (x ? copy_ns(w, q, false) : 0) + (columns ? copy_ns(w, q, true) : 0);
-    const double sums = steps_ns(w, q, length < q->chunk ? length : q->chunk, near);
-    const bool beside = q->buffers > 1 && (!x || q->async[false]) && (!columns || q->async[true]);
+    Copies c = {.async = true};
+    for (int vec = 0; vec < 2; vec++)
+        if (part_copies(q, vec)) add_chunk(w, &c, q, vec);
+    const double copies = copies_ns(w, &c),
+                 sums = steps_ns(w, q, length < q->chunk ? length : q->chunk, near);
+    const bool beside = q->buffers > 1 && c.async;
     const double each = beside ? fmax(copies / (q->buffers - 1), sums) : copies + sums;
     return chunks * (each + barrier_ns(w)) + (beside ? copies : 0) + barrier_ns(w) +
            exchange_ns(w, q);
@@ -79,13 +88,24 @@ static double part_ns(const DotsWaits *w, const DotsPart *q) {
 double dots_ns(const DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
     const DotsWaits w = {d, k->g->nthread, fmax(d->threads / d->warp / 4.0, 1)};
-    double once = barrier_ns(&w), each = 2 * barrier_ns(&w), outer = 1;
+    double each = 2 * barrier_ns(&w), outer = 1;
+    Copies rows = {.async = true}, columns = {.async = true};
     for (int i = 0; i < k->nouter; i++)
         outer *= (double)dots_share(k->g, k->outer[i], ROWS_UNKNOWN);
     for (int i = 0; i < k->npart; i++) {
-        if (k->part[i].whole) once += whole_ns(&w, &k->part[i]);
-        each += part_ns(&w, &k->part[i]) + staged_ns(&w, &k->part[i], k->bv);
+        const DotsPart *q = &k->part[i];
+        each += part_ns(&w, q);
+        if (q->staged && q->whole && !(q->own && q->own->near))
+            add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0], 1);
+        if (!q->whole) continue;
+        if (q->span)
+            add_copies(&w, &rows, (double)q->span / 4, q->async[0], q->flight[0]);
+        else
+            add_chunk(&w, &rows, q, false);
     }
+    if (columns.trips) rows.trips = 0; /* with the first columns */
+    const double once = barrier_ns(&w) + copies_ns(&w, &rows);
+    each += copies_ns(&w, &columns);
     return outer * (double)div_up(k->rows, k->bm) *
            (once + (double)div_up(k->columns, k->bv) * each);
 }

@@ -392,6 +392,28 @@ static bool padding_pays(Fuse *f, Tensor *t, const Sites *s) {
     return decide_value(f->p, X_RECOMPUTE, at, 2, (Way[]){{1, ns}, {0, ns}});
 }
 
+/* A sum of products with a constant: of layers, not of attention, which computes scores again. */
+static bool is_layer(void *user, Expr *e) {
+    SumProduct p;
+    (void)user;
+    return product_of(e, &p) && p.load[0] && p.load[1] &&
+           (p.load[0]->t->kind == TK_CONST) != (p.load[1]->t->kind == TK_CONST);
+}
+
+static void only_load(void *user, Expr *e) { *(Expr **)user = e; }
+
+/* Whether t can take the place in memory of a layer's result that nothing else reads: then it is
+ * computed once for no more memory. */
+static bool is_finish(Fuse *f, const Tensor *t, const Cost *k) {
+    Expr *e = NULL;
+    if (k->loads != 1 || k->reduce || k->guard) return false;
+    e_each_load(f->c, t->body, only_load, &e);
+    const Tensor *x = e->t;
+    return x->kind == TK_TE && f->of[x->id].loads == 1 && !f->of[x->id].pinned && !x->owned &&
+           x->seq == t->seq && same_dims(x, t) && load_is_own(e, x, t) &&
+           find_reduction(map_new(f->a), x->body, false, is_layer, NULL);
+}
+
 static bool should_fuse(Fuse *f, Tensor *t) {
     Cx *c = f->c;
     TensorVec *u = &f->of[t->id].users;
@@ -435,7 +457,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     f->along = 0;
     e_each_load(c, t->body, load_along, f);
     bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&
-                            f->along <= CHEAP_LOADS);
+                            f->along <= CHEAP_LOADS && !is_finish(f, t, &k));
     double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
     if (!decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
         return false;

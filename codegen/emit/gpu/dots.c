@@ -86,7 +86,12 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
 static void part(Group *g, const DotsKernel *k, int i) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[i];
-    const Scope out = q->when ? fn_open(f, "if (when%d) {", i) : fn_open(f, " {");
+    const Scope out = q->when ? fn_open(f, "if (when%d) {", i) : fn_open(f, "{");
+    if (dots_called(q)) {
+        dots_call(g, k, i);
+        fn_close(f, out);
+        return;
+    }
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
     if (q->direct)
         dots_direct(g, k, i);

@@ -1,6 +1,10 @@
 /* dots_micro.c: how a block of threads copies and multiplies the operands of sums of products. */
 #include "codegen/emit/gpu/dots.h"
 
+static const char *columns_text(const Group *g, const DotsPart *q) {
+    return q->n > 1 ? arena_printf(g->em->a, "lanes * %d", q->n) : "lanes";
+}
+
 static int pitch_of(const DotsPart *q) { return (int)dots_pitch(q, q->chunk); }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -85,7 +89,7 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
     bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
     if (padding) fn_line(f, "there = %s;", fn_expr(f, padding));
     fn_line(f, "%sx = %s + (%s);", padding ? "if (there) " : "", tensor,
-            fn_expr(f, flat_of(f->c, load)));
+            fn_at(f, flat_of(f->c, load)));
     fn_end(f);
     fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there%s);", width, piece, type,
             buffer_text(g, q, vec, buffer), pitch_of(q), aligned);
@@ -119,15 +123,23 @@ static void copy_place(Group *g, bool across, int lines, int steps, int width) {
     line_and_step(f, across, lines, steps, width);
 }
 
-/* Copies sca of all steps for the current rows, as it lies. */
-static void copy_span(Group *g, const DotsKernel *k, const DotsPart *q) {
+/* Whether all steps of sca are copied as one line of floats. */
+static bool is_line(const DotsKernel *k, const DotsPart *q) {
+    return q->whole && q->by_four[0] && k->bm == 1 && part_rows(q) == 1 && q->nraxis == 1 &&
+           part_size(q) == WORD && !q->matrix && !k->p[q->lead].sca_inside;
+}
+
+static const char *crew_type(const Group *g) { return g->k->s->op.team ? "true" : "false"; }
+
+/* Copies `words` of sca from the current rows' first step on, as they lie. */
+static void copy_span(Group *g, const DotsKernel *k, const DotsPart *q, int64_t words) {
     Fn *f = &g->f;
     const Product *p = &k->p[q->lead];
     const Scope out = fn_open(f, "{");
     dots_bind_rows(g, k, "first");
-    fn_line(f, "bk_copy_span(%s, %s, %s, %s + (%s), %lld, %s);", g->crew.self, g->crew.size,
-            buffer_text(g, q, false, "0"), f->tensor(f, p->sca->t), fn_expr(f, first_step(f, p, q)),
-            (long long)q->span, q->async[0] ? "true" : "false");
+    fn_line(f, "bk_copy_span<%s, %s>(%s, %s + (%s), %lld);", crew_type(g),
+            q->async[0] ? "true" : "false", buffer_text(g, q, false, "0"), f->tensor(f, p->sca->t),
+            fn_expr(f, first_step(f, p, q)), (long long)words);
     fn_close(f, out);
 }
 
@@ -208,14 +220,17 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     }
     if (vec && q->packed) {
         const long long columns = (long long)q->column * q->n;
-        fn_line(f,
-                "bk_copy_span(%s, %s, block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * %lld, "
-                "true);",
-                g->crew.self, g->crew.size, (long long)q->w, part, part, columns, columns);
+        fn_line(
+            f, "bk_copy_span<%s, true>(block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * %lld);",
+            crew_type(g), (long long)q->w, part, part, columns, columns);
         return;
     }
-    if (q->span) {
-        (q->box ? copy_box : copy_span)(g, k, q);
+    if (q->span && q->box) {
+        copy_box(g, k, q);
+        return;
+    }
+    if (q->span || (!vec && is_line(k, q))) {
+        copy_span(g, k, q, q->span ? q->span : q->length);
         return;
     }
     if (q->async[vec]) {
@@ -245,9 +260,9 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     if (padding) fn_open(f, "if (%s) {", fn_expr(f, padding));
     if (width == 4)
         fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t),
-                fn_expr(f, flat_of(f->c, load)));
+                fn_at(f, flat_of(f->c, load)));
     else if (half)
-        fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
+        fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_at(f, flat_of(f->c, load)));
     else
         fn_line(f, "x[u] = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
     fn_close(f, there);
@@ -263,69 +278,49 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
-/* Declares this worker's share in its team, and the team's tile. */
-static void place_text(Sb *b, const Group *g, const DotsPart *q) {
-    if (q->direct) { /* neighbouring threads: neighbouring rows */
-        sb_printf(b, "    const int tm = %s %% %d, tc = %s / %d;\n", g->crew.self, q->nm,
-                  g->crew.self, q->nm);
-        sb_printf(b, "    const bool idle = tc >= %d;\n", q->nc);
-        return;
-    }
-    const char *self = q->matrix ? arena_printf(g->em->a, "(int)%s", g->crew.warp) : g->crew.self;
-    sb_printf(b,
-              "    const int share = %s %% %d, tile = %s / %d, tc = tile %% %d, tm = tile / %d;\n",
-              self, q->team, self, q->team, q->nc, q->nc);
-    if (q->nm * q->nc * q->team < q->workers)
-        sb_printf(b, "    const bool idle = tile >= %d;\n", q->nm * q->nc);
-    else
-        sb_puts(b, "    const bool idle = false;\n");
+/* The type that says how threads share a part's tile. */
+static const char *tile_type(const Group *g, const DotsPart *q) {
+    if (q->direct)
+        return arena_printf(g->em->a, "bk_direct<%d, %d, %d, %d>", q->nm, q->nc, q->tm, q->tc);
+    return arena_printf(g->em->a, "bk_tile<%s, %d, %d, %d, %d, %d>", crew_type(g), q->team, q->nm,
+                        q->nc, q->tm, q->tc);
 }
 
-/* Where row tm + i * nm of the copy begins. */
-static void row_text(Sb *b, const DotsKernel *k, const DotsPart *q) {
-    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n", q->tm);
-    sb_printf(b, "        const int row = tm + i * %d;\n        xp[i] = (const float4 *)(x", q->nm);
+/* The function that says where row `row` of the copy at x begins. */
+static const char *rows_text(Group *g, const DotsKernel *k, const DotsPart *q, const char *x) {
+    Arena *a = g->em->a;
+    if (!q->span) return arena_printf(a, "bk_rows<%d>{%s}", pitch_of(q), x);
+    const char *at = x;
     int64_t below = 1;
     for (int d = k->nrow - 1; d >= 0; d--) {
         const int64_t size = axis_size(k->row[d], -1);
         if (below == k->bm) break; /* a block has one position of the axes further out */
         if (size == 1) continue;
-        sb_printf(b, " + row / %lld %% %lld * %lld", (long long)below, (long long)size,
-                  (long long)q->row_stride[d]);
+        at = arena_printf(a, "%s + row / %lld %% %lld * %lld", at, (long long)below,
+                          (long long)size, (long long)q->row_stride[d]);
         below *= size;
     }
-    sb_puts(b, ") + share;\n    }\n");
+    return arena_printf(a, "[=](int row) { return %s; }", at);
 }
 
-/* A worker is a thread. */
-static void thread_step(Sb *b, const DotsKernel *k, const DotsPart *q, long long column) {
-    sb_printf(b, "    const float4 *wp[%d], *xp[%d];\n", q->tc, q->tm);
-    sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d; j++) {\n", q->tc);
-    sb_printf(b, "        const int at = tc + j * %d;\n", q->nc);
-    sb_printf(b,
-              "        wp[j] = (const float4 *)(w + (int64_t)(at < columns ? at : columns - 1) * "
-              "%lld) + share;\n    }\n",
-              column);
-    if (q->span)
-        row_text(b, k, q);
+/* Where a sum is in the tile, as bk_put has it. */
+static const char *sums_place(const Group *g, const DotsKernel *k, const DotsPart *q) {
+    return arena_printf(g->em->a, "%d, %d, %d, %d", q->n, k->by_row ? 1 : k->bv,
+                        k->by_row ? k->bm : 1, k->bm * k->bv);
+}
+
+/* Declares this worker's share in its team, and the team's tile. */
+static void place_text(Sb *b, const Group *g, const DotsPart *q) {
+    const char *self = g->crew.warp;
+    sb_printf(
+        b,
+        "    const int share = (int)%s %% %d, tile = (int)%s / %d, tc = tile %% %d, tm = tile "
+        "/ %d;\n",
+        self, q->team, self, q->team, q->nc, q->nc);
+    if (q->nm * q->nc * q->team < q->workers)
+        sb_printf(b, "    const bool idle = tile >= %d;\n", q->nm * q->nc);
     else
-        sb_printf(b,
-                  "    BK_UNROLL for (int i = 0; i < %d; i++) xp[i] = (const float4 *)(x + (tm + i "
-                  "* %d) * %d) + share;\n",
-                  q->tm, q->nm, pitch_of(q));
-    sb_printf(b, "    for (int s = 0; s%s < times; s += %d) {\n", even_shares(q) ? "" : " + share",
-              q->team);
-    sb_printf(b, "        float4 a[%d];\n", q->tm);
-    sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) a[i] = xp[i][s];\n", q->tm);
-    sb_printf(b,
-              "        BK_UNROLL for (int j = 0; j < %d; j++) {\n            const float4 b = "
-              "wp[j][s];\n",
-              q->tc);
-    sb_printf(b,
-              "            BK_UNROLL for (int i = 0; i < %d; i++) acc[i * %d + j] = bk_dot4(a[i], "
-              "b, acc[i * %d + j]);\n",
-              q->tm, q->tc, q->tc);
-    sb_puts(b, "        }\n    }\n");
+        sb_puts(b, "    const bool idle = false;\n");
 }
 
 /* A worker is a warp. */
@@ -364,24 +359,40 @@ static void warp_step(Sb *b, const DotsKernel *k, const DotsPart *q, long long c
     sb_puts(b, "        }\n    }\n");
 }
 
-void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const char *buffer) {
+/* Text of the call that adds to acc what w, x, columns and times say. */
+static void call_dot(Group *g, const DotsKernel *k, const DotsPart *q, const char *before,
+                     const char *w, const char *x, const char *columns, const char *times,
+                     int unroll) {
     Fn *f = &g->f;
+    const long long column = part_copies(q, true) ? pitch_of(q) : q->column;
+    if (!q->matrix) {
+        fn_line(f, "%sbk_dot<%s, %lld, %s, %d>(acc, %s, %s, %s, %s);", before, tile_type(g, q),
+                column, even_shares(q) ? "true" : "false", unroll, w, columns, times,
+                rows_text(g, k, q, x));
+        return;
+    }
     Emit *em = g->em;
-    const DotsPart *q = &k->part[part];
     Sb body = {.a = em->a}, *b = &body;
     place_text(b, g, q);
     sb_puts(b, "    if (idle) return;\n");
-    (q->matrix ? warp_step : thread_step)(b, k, q, part_copies(q, true) ? pitch_of(q) : q->column);
+    warp_step(b, k, q, column);
     const char *name = emit_function(em, "dot", em->target->kernel,
                                      "float *acc, const float *BK_RESTRICT w, const float "
                                      "*BK_RESTRICT x, int columns, int times",
                                      b->p);
+    fn_line(f, "%s%s(acc, %s, %s, %s, %s);", before, name, w, x, columns, times);
+}
+
+void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const char *buffer) {
+    Fn *f = &g->f;
+    const DotsPart *q = &k->part[part];
     const char *words = part_size(q) < WORD ? arena_printf(f->a, "%s / 2", at) : at;
     const char *times = even_chunks(q)
                             ? arena_printf(f->a, "%d", q->chunk / q->at_once)
                             : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + %d) / %d)", at,
                                            q->chunk, q->at_once - 1, q->at_once);
-    const char *copy = buffer_text(g, q, false, q->whole ? "0" : buffer);
+    const char *copy = buffer_text(g, q, false, q->whole ? "0" : buffer),
+               *columns = columns_text(g, q);
     const Scope out = fn_here(f);
     for (int d = 0; q->span && d < q->ntap; d++) {
         const int64_t size = axis_size(q->raxis[d], -1);
@@ -390,22 +401,38 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
         words = d ? arena_printf(f->a, "(%s) * %lld + z%d", words, (long long)size, d) : "z0";
     }
     if (q->span && q->ntap) words = arena_printf(f->a, "(%s) * %lld", words, (long long)q->run);
-    const char *rest =
-        arena_printf(f->a, "%s, %s, %s", copy,
-                     q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
     if (q->staged && q->whole && !dots_kept(q))
-        fn_line(f, "%s(acc, block + %lld + %s, %s);", name, (long long)q->w, words, rest);
+        call_dot(g, k, q, "", arena_printf(f->a, "block + %lld + %s", (long long)q->w, words), copy,
+                 columns, times, q->unroll);
     else if (q->packed && !part_copies(q, true)) {
         const char *place = arena_printf(f->a, "(v0 - w%d_first) * %lld + %s", part,
                                          (long long)q->column * q->n, words);
+        const char *w = arena_printf(f->a, "w%d + %s", part, place);
         if (dots_kept(q))
-            fn_line(f, "if (bk_on_chip(w%d)) %s(acc, bk_near(w%d) + %s, %s);", part, name, part,
-                    place, rest);
-        fn_line(f, "%s%s(acc, w%d + %s, %s);", dots_kept(q) ? "else " : "", name, part, place,
-                rest);
+            call_dot(g, k, q, arena_printf(f->a, "if (bk_on_chip(w%d)) ", part),
+                     arena_printf(f->a, "bk_near(w%d) + %s", part, place), copy, columns, times,
+                     q->unroll);
+        call_dot(g, k, q, dots_kept(q) ? "else " : "", w, copy, columns, times,
+                 dots_kept(q) ? 1 : q->unroll);
     } else
-        fn_line(f, "%s(acc, %s, %s);", name, buffer_text(g, q, true, buffer), rest);
+        call_dot(g, k, q, "", buffer_text(g, q, true, buffer), copy, columns, times, q->unroll);
     fn_close(f, out);
+}
+
+bool dots_called(const DotsPart *q) {
+    return q->whole && q->packed && !q->span && !q->matrix && !q->direct && dots_kept(q);
+}
+
+void dots_call(Group *g, const DotsKernel *k, int part) {
+    Fn *f = &g->f;
+    const DotsPart *q = &k->part[part];
+    fn_line(f,
+            "bk_sums<%s, %lld, %s, %d, %d, %d, %s>(w%d + (v0 - w%d_first) * %lld, %s, block + "
+            "%lld, rows, %s);",
+            tile_type(g, q), (long long)q->column, even_shares(q) ? "true" : "false", q->unroll,
+            q->chunk / q->at_once, pitch_of(q), sums_place(g, k, q), part, part,
+            (long long)q->column * q->n, buffer_text(g, q, false, "0"), (long long)q->sums,
+            columns_text(g, q));
 }
 
 /* Opens a loop for each reduction axis. Returns the offset of sca's current step. */
@@ -459,41 +486,6 @@ void dots_direct(Group *g, const DotsKernel *k, int part) {
     fn_close(f, out);
 }
 
-/* The element of tile g for the sum of `row` and column `at`. */
-static const char *sum_place(Group *g, const DotsKernel *k, const DotsPart *q) {
-    const char *in = k->by_row ? arena_printf(g->em->a, "at / %d * %d + row", q->n, k->bm)
-                               : arena_printf(g->em->a, "row * %d + at / %d", k->bv, q->n);
-    return arena_printf(g->em->a, "g[at %% %d * %d + %s]", q->n, k->bm * k->bv, in);
-}
-
-/* The team adds up its shares; each thread keeps fewer sums after every step. */
-static void thread_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q) {
-    /* n: sums that a thread still has; same: bits of `share` of threads that have the same sum. */
-    int n = q->tm * q->tc, same = 0;
-    sb_puts(b, "    int first = 0;\n");
-    for (int far = q->team / 2; far; far /= 2) {
-        if (n == 1) {
-            sb_printf(b, "    acc[0] += __shfl_xor_sync(BK_ALL_LANES, acc[0], %d);\n", far);
-            same |= far;
-            continue;
-        }
-        sb_printf(b, "    bk_halve<%d>(acc, share & %d, %d);\n    first += share & %d ? %d : 0;\n",
-                  n, far, far, far, n / 2);
-        n /= 2;
-    }
-    if (same)
-        sb_printf(b, "    if (idle || share & %d) return;\n", same);
-    else
-        sb_puts(b, "    if (idle) return;\n");
-    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n", n);
-    sb_printf(
-        b,
-        "        const int row = tm + (first + i) / %d * %d, at = tc + (first + i) %% %d * %d;\n",
-        q->tc, q->nm, q->tc, q->nc);
-    sb_printf(b, "        if (row < rows && at < columns) %s = acc[i];\n    }\n",
-              sum_place(g, k, q));
-}
-
 /* The warps of a team add to the tile one after the other. */
 static void warp_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q) {
     sb_printf(b, "    for (int turn = 0; turn < %d; turn++) {\n", q->team);
@@ -505,7 +497,9 @@ static void warp_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q)
     sb_printf(
         b, "            const int at = (tc + i / 4 %% %d * %d) * %d + bk_matrix_column(i %% 4);\n",
         q->tc, q->nc, q->wide);
-    const char *sum = sum_place(g, k, q);
+    const char *in = k->by_row ? arena_printf(g->em->a, "at / %d * %d + row", q->n, k->bm)
+                               : arena_printf(g->em->a, "row * %d + at / %d", k->bv, q->n);
+    const char *sum = arena_printf(g->em->a, "g[at %% %d * %d + %s]", q->n, k->bm * k->bv, in);
     sb_printf(b,
               "            if (row < rows && at < columns) %s = turn ? %s + acc[i] : acc[i];\n     "
               "   }\n    }\n",
@@ -516,11 +510,15 @@ void dots_finish(Group *g, const DotsKernel *k, int part) {
     Fn *f = &g->f;
     Emit *em = g->em;
     const DotsPart *q = &k->part[part];
-    Sb body = {.a = em->a}, *b = &body;
-    place_text(b, g, q);
-    (q->matrix ? warp_finish : thread_finish)(b, g, k, q);
-    const char *name = emit_function(em, "put", em->target->kernel,
-                                     "float *acc, float *g, int rows, int columns", b->p);
-    fn_line(f, "%s(acc, block + %lld, rows, %s);", name, (long long)q->sums,
-            q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes");
+    const char *name;
+    if (!q->matrix)
+        name = arena_printf(f->a, "bk_put<%s, %s>", tile_type(g, q), sums_place(g, k, q));
+    else {
+        Sb body = {.a = em->a}, *b = &body;
+        place_text(b, g, q);
+        warp_finish(b, g, k, q);
+        name = emit_function(em, "put", em->target->kernel,
+                             "float *acc, float *g, int rows, int columns", b->p);
+    }
+    fn_line(f, "%s(acc, block + %lld, rows, %s);", name, (long long)q->sums, columns_text(g, q));
 }
