@@ -79,12 +79,12 @@ static double part_ns(const DotsWaits *w, const DotsPart *q) {
     if (q->whole && q->packed) return steps_ns(w, q, length, near) + exchange_ns(w, q);
     const double chunks = (double)div_up(length, q->chunk);
     DotsCopies c = {.async = true};
-    if (!q->whole) add_chunk(w, &c, q, false);
-    if (!q->packed) add_chunk(w, &c, q, true);
+    for (int vec = 0; vec < 2; vec++)
+        if (part_copies(q, vec)) add_chunk(w, &c, q, vec);
     const double copies = copies_ns(w, &c),
                  sums = steps_ns(w, q, length < q->chunk ? length : q->chunk, near);
     const bool beside = q->buffers > 1 && c.async;
-    const double each = beside ? fmax(copies, sums) : copies + sums;
+    const double each = beside ? fmax(copies / (q->buffers - 1), sums) : copies + sums;
     return chunks * (each + barrier_ns(w)) + (beside ? copies : 0) + barrier_ns(w) +
            exchange_ns(w, q);
 }
@@ -99,7 +99,7 @@ double dots_ns(const DotsKernel *k) {
     for (int i = 0; i < k->npart; i++) {
         const DotsPart *q = &k->part[i];
         each += part_ns(&w, q);
-        if (q->staged && !is_kept(&w, q))
+        if (q->staged && q->whole && !is_kept(&w, q))
             add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0], 1);
         if (!q->whole) continue;
         if (q->span)
