@@ -176,7 +176,6 @@ hipify() {
 
 # The examples with Ray, with the wheel.
 ray_examples() {
-    environment $RAY_VENV cmake/requirements-ray.txt
     install_package $RAY_VENV
     "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 300
 }
@@ -382,7 +381,10 @@ compile_cuda() {
     compile_for cuda:sm_90 cuda:sm_80 cuda:sm_100
     "$PYTHON" tests/gpu/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 }
-compile_hip() { compile_for hip:gfx90a hip:gfx1030 hip:gfx908; }
+compile_hip() {
+    compile_for hip:gfx90a hip:gfx1030 hip:gfx908
+    "$PYTHON" tests/gpu/gpu_gcn.py --braid $BRAID
+}
 
 # The Python package: installed as a user does, then called in every way.
 python_package_tests() {
@@ -403,7 +405,7 @@ side_by_side() {
 }
 
 # ---- running them
-declare -A name_of=() began=()
+declare -A name_of=() began=() waits=()
 passed=0 failed=0
 
 # finished STATUS NAME SECONDS
@@ -423,6 +425,7 @@ wait_for_one() {
     local pid status=0
     wait -n -p pid || status=$?
     finished $status "${name_of[$pid]}" $((SECONDS - began[$pid]))
+    [[ ! ${waits[$pid]:-} ]] || JOBS=$((JOBS - 1))
     unset "name_of[$pid]"
 }
 
@@ -436,6 +439,15 @@ step() {
     name_of[$!]=$name
     began[$!]=$SECONDS
 }
+
+# A step beyond those two at a time: it waits for the network more than for a processor.
+beside() {
+    JOBS=$((JOBS + 1))
+    step "$@"
+    [[ $failed -ne 0 ]] || waits[$!]=yes
+}
+# after NAME: waits for the end of that step.
+after() { while [[ " ${name_of[*]} " == *" $1 "* ]]; do wait_for_one; done; }
 barrier() { while [[ ${#name_of[@]} -gt 0 ]]; do wait_for_one; done; }
 
 setup
@@ -448,7 +460,8 @@ data=$("$PYTHON" -c 'import onnx; print(onnx.__path__[0])')/backend/test/data
 step build build release
 step wheel python_package
 barrier
-[[ $without_torch ]] || step torch-setup setup_torch
+[[ $without_torch ]] || beside torch-setup setup_torch
+beside ray-setup setup_ray
 step house house
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
@@ -457,6 +470,7 @@ step counts "$PYTHON" tests/counts.py --graphs 40 --seed $SEED --braid $BRAID
 step newer-onnx newer_onnx_tests
 step readme "$PYTHON" tests/readme.py
 step python python_package_tests
+after ray-setup
 step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step attentions attentions
@@ -487,7 +501,7 @@ step mutated mutated
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
-step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.8 --braid $BRAID rnnt lstm_operator treelstm seq2seq mamba earlyexit_3
+step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.9 --braid $BRAID
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
 step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
@@ -530,6 +544,7 @@ step conformance conformance $BRAID interp
 if [[ $without_torch ]]; then
     echo "left out, without torch: hipify, torch-modules, torch-operator"
 else
+    after torch-setup
     step hipify hipify
     step torch-modules torch_modules
     step torch-operator torch_operator

@@ -148,6 +148,8 @@ const char *fn_uniform(Fn *f, Expr *e);
 const char *fn_temp(Fn *f, Expr *e); /* the same, always a variable, unless constant */
 /* The pointer to element *flat of t is the result plus *flat, which may change. */
 const char *fn_around(Fn *f, Tensor *t, Expr **flat);
+/* The text of a load's place. */
+const char *fn_at(Fn *f, Expr *flat);
 /* The call that records fault `site`, with the values that cond tells; for where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);
 /* A position in the text: depth of braces, and how many expressions have variables. */

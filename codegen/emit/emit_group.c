@@ -249,6 +249,12 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
                 .user = g};
 }
 
+/* Whether each block has t in its own memory. */
+static bool in_own_memory(const Tensor *t) {
+    const Mem *m = mem_of(t);
+    return m && m->block == BLOCK_OWN;
+}
+
 void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args) {
     Emit *em = g->em;
     const Kernel *k = g->k;
@@ -286,10 +292,11 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     }
     Sb whole = {.a = em->a};
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
-        for (int i = 0; i < k->n; i++)
+        for (int i = 0; i < k->n && !s->each; i++)
             if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "  BK_GLOBAL(o%d);\n", i);
         for (int i = 0; i < g->arg_t.n; i++)
-            if (!is_resident(em, g->arg_t.p[i].t)) sb_printf(&whole, "  BK_GLOBAL(p%d);\n", i);
+            if (!is_resident(em, g->arg_t.p[i].t) && !in_own_memory(g->arg_t.p[i].t))
+                sb_printf(&whole, "  BK_GLOBAL(p%d);\n", i);
     }
     if (g->body.n) sb_puts(&whole, g->body.p);
     const char *stem = k->t[0]->name ? k->t[0]->name : "value";

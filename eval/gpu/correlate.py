@@ -69,8 +69,7 @@ def fixed(folder, path):
 
 def groups_of(folder, args, work):
     """(function, estimate, counted ns, times, what it waits for) of each group on the path. Counted is the longest call by
-    any block, or the mean on the path where its loads wait together with the caller's: there are also calls on the path
-    by blocks that have no part of the group."""
+    any block, as blocks that have no part of the group also call it, without what the caller has begun."""
     model = fixed(folder, os.path.join(work, os.path.basename(folder.rstrip("/")) + ".onnx"))
     launches = counted.launches_of(args.braid, model, os.path.join(folder, "test_data_set_0"), args.target, args.schedule, work)
     found = {}
@@ -79,7 +78,7 @@ def groups_of(folder, args, work):
             if "estimate" not in x or x["times"] < 1:
                 continue
             row = found.setdefault(x["name"], [x["name"], x["estimate"], 0, 0, {}])
-            row[2] = max(row[2], x["longest"], x["ns"] / x["times"])
+            row[2] = max(row[2], x["longest"])
             row[3] += x["times"]
             for kind, ns in x["by"].items():
                 row[4][kind] = row[4].get(kind, 0) + ns

@@ -25,6 +25,14 @@ typedef struct DotsOrder {
     Expr *before, *behind; /* numbers of the piece, and of the place along outer axes behind it */
 } DotsOrder;
 
+/* How a padded sca is copied as a box of its dimensions. */
+typedef struct DotsBox {
+    int rank;
+    Expr *at[MAX_RANK];                    /* positions of its elements */
+    int64_t low[MAX_RANK], high[MAX_RANK]; /* where they are inside; elsewhere the copy is 0 */
+    int64_t row[MAX_RANK][MAX_RANK], step[MAX_RANK][MAX_RANK * 2]; /* how far along each axis */
+} DotsBox;
+
 typedef struct DotsPart {
     int n, lead;  /* products; the first one */
     Axis **raxis; /* outermost first */
@@ -55,12 +63,14 @@ typedef struct DotsPart {
     int chunk;    /* steps whose operands are copied at once */
     int buffers;  /* 2: the next chunk is copied while one is multiplied */
     bool whole;   /* sca of all steps is copied once for a block of rows, */
-    int64_t span; /* as it lies, so many words from the first to the last; 0: row by row. Where it
-                     is, a block's columns are copied, too, unless they stay on chip. */
+    int64_t span; /* as it lies, so many words from the first to the last; 0: row by row */
+    bool staged;  /* a block's columns are copied at the same time, unless they stay on chip */
     /* Where that is possible: the last axes of steps lie together and have `run` positions; words
      * from one position to the next of the axes before, and of the row axes; else run is 0. */
     int ntap;
     int64_t run, tap_stride[MAX_RANK * 2], row_stride[MAX_RANK];
+    const DotsBox *box; /* a padded sca lies as a box, so large; NULL: it cannot */
+    int64_t extent[MAX_RANK];
     int64_t x, w,
         sums; /* places in the block's memory, in words: copies of sca, of vec, and the tile */
 } DotsPart;
@@ -80,6 +90,7 @@ typedef struct DotsKernel {
 #define MATRIX_WIDE 16  /* columns of a product by matrix units */
 #define MATRIX_BYTES 64 /* of each line that it takes at once */
 #define WORD 4
+#define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
 
 /* Rows and columns of the tile's pieces, some of which may lie outside of it; bytes of an element
  * of their copies. */
@@ -112,6 +123,13 @@ double dots_ns(const DotsKernel *k);
 /* Sets bm, bv and the shape of each part by a model of the time, and Kernel.scratch; false: none
  * fits. Requires axes and parts. */
 bool dots_shape(DotsKernel *k);
+
+/* ---- dots_box.c ---- */
+/* The box of q's sca; NULL: it has none. */
+const DotsBox *dots_box(const DotsKernel *k, const DotsPart *q);
+/* Lays the box out for a block with so many positions of each row axis: sets q's extents, strides
+ * and run. Returns its words; 0: it is too large. */
+int64_t dots_box_words(const DotsKernel *k, DotsPart *q, const int64_t *rows);
 
 /* ---- dots_order.c ---- */
 /* Sets what constant operands are packed as, and Kernel.own. Requires the shape. */

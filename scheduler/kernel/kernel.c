@@ -12,6 +12,7 @@
 #include "scheduler/kernel/halves.h"
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
+#include "scheduler/kernel/pieces.h"
 #include "scheduler/kernel/planes.h"
 #include "scheduler/kernel/sparse.h"
 #include "scheduler/kernel/threads.h"
@@ -234,7 +235,8 @@ static void choose(KernelChoice *x, Stmt *s) {
     kernel_collapse(k);
     if (vectors) {
         collapse_sums(k);
-        (void)(kernel_transpose(k) || kernel_sliding(k) || kernel_lanes(k) || kernel_halves(k));
+        if (!kernel_transpose(k) && !kernel_sliding(k) && !kernel_lanes(k) && !kernel_halves(k))
+            kernel_pieces(k);
     } else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }

@@ -345,6 +345,9 @@ static Latency schedule(Scheduler *x, Seq *q) {
             s->level = (uint8_t)x->level;
             total.core += ns;
             total.team += ns;
+            if (!stmt_crosses(x->c, u.fresh, s, true)) continue;
+            total.team += schedule_program(x, q, &u) + barrier;
+            u = (UProgram){i + 1, i, true, {0, 0, true}, map_new(x->c->a)};
             continue;
         }
         bool host = s->level == LEVEL_HOST,

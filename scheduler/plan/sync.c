@@ -121,7 +121,7 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
     }
     Mem *m = mem_of(t);
     if (m && m->each && !x->threads) { /* no other unit touches it where it lies now */
-        touch_own(x, ON_TAKEN, true);
+        if (!m->block) touch_own(x, ON_TAKEN, true);
         return;
     }
     if (m && m->kind == M_ELEM) { /* dimension 0 of the stacked tensor is the iteration */

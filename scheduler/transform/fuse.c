@@ -16,7 +16,9 @@
 #define CHEAP_LOADS 3 /* … with that many loads … */
 #define CHEAP_CHAIN 4 /* … and in values that are made of each other … */
 #define CHEAP_MAX 12  /* … and the most of it that may be */
-#define OPENING 4     /* arithmetic of a value that opens a code */
+#define GUARD_CYCLES                                                                               \
+    4             /* in which an element's place is compared with bounds; four elements share it */
+#define OPENING 4 /* arithmetic of a value that opens a code */
 
 typedef VEC(Tensor *) TensorVec;
 
@@ -342,14 +344,74 @@ static bool windows_take(Fuse *f, Tensor *t, bool all) {
     return true;
 }
 
+/* How many elements of t the products that load it copy, an element for each step. */
+typedef struct PaddedCopies {
+    const Tensor *t, *user;
+    double elements;
+} PaddedCopies;
+static bool padded_copies(void *user, Expr *e) {
+    PaddedCopies *k = user;
+    SumProduct p;
+    for (int i = 0; product_of(e, &p) && i < 2; i++) {
+        if (!p.load[i] || p.load[i]->t != k->t) continue;
+        double n = 1;
+        for (int d = 0; d < k->user->rank; d++)
+            if (e_uses_axis(p.load[i], k->user->axis[d])) n *= cost_size(k->user->dim[d]);
+        for (int d = 0; d < e->naxis; d++) n *= cost_size(e->raxis[d]->extent);
+        k->elements += n;
+    }
+    return false; /* all of them */
+}
+
+/* On a GPU the products' kernels copy their operands: that each copied element asks whether it is
+ * inside, or a pass over all of them by all units, who then wait for each other. */
+static bool guards_pay(Fuse *f, const Tensor *t) {
+    const TensorVec *u = &f->of[t->id].users;
+    const Stmt *at = f->of[t->id].stmt;
+    const Schedule *plan = f->p->schedule;
+    PaddedCopies k = {.t = t};
+    for (int i = 0; i < u->n; i++) {
+        k.user = u->p[i];
+        find_reduction(map_new(f->a), u->p[i]->body, false, padded_copies, &k);
+    }
+    const double guards =
+        k.elements / plan->units / plan->device->threads * GUARD_CYCLES * plan->device->cycle_ns;
+    const double wait = plan->units > 1 ? plan->device->level[LEVEL_TEAM].barrier_ns : 0;
+    return decide(f->p, X_OPERAND, at, cost_group_ns(f->p, at, plan->units) + wait, guards);
+}
+
 static bool padding_pays(Fuse *f, Tensor *t, const Sites *s) {
     Expr *inside;
     if (!padded_load(f->c, t->body, &inside) || !inside || s->operands != s->n || s->conditional ||
-        s->in_index || !windows_take(f, t, true))
+        s->in_index)
         return false;
+    if (device_is_gpu(f->p->schedule->device)) return guards_pay(f, t);
+    if (!windows_take(f, t, true)) return false;
     const Stmt *at = f->of[t->id].stmt;
     const double ns = cost_group_ns(f->p, at, f->p->schedule->units);
     return decide_value(f->p, X_RECOMPUTE, at, 2, (Way[]){{1, ns}, {0, ns}});
+}
+
+/* A sum of products with a constant: of layers, not of attention, which computes scores again. */
+static bool is_layer(void *user, Expr *e) {
+    SumProduct p;
+    (void)user;
+    return product_of(e, &p) && p.load[0] && p.load[1] &&
+           (p.load[0]->t->kind == TK_CONST) != (p.load[1]->t->kind == TK_CONST);
+}
+
+static void only_load(void *user, Expr *e) { *(Expr **)user = e; }
+
+/* Whether t can take the place in memory of a layer's result that nothing else reads: then it is
+ * computed once for no more memory. */
+static bool is_finish(Fuse *f, const Tensor *t, const Cost *k) {
+    Expr *e = NULL;
+    if (k->loads != 1 || k->reduce || k->guard) return false;
+    e_each_load(f->c, t->body, only_load, &e);
+    const Tensor *x = e->t;
+    return x->kind == TK_TE && f->of[x->id].loads == 1 && !f->of[x->id].pinned && !x->owned &&
+           x->seq == t->seq && same_dims(x, t) && load_is_own(e, x, t) &&
+           find_reduction(map_new(f->a), x->body, false, is_layer, NULL);
 }
 
 static bool should_fuse(Fuse *f, Tensor *t) {
@@ -395,7 +457,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     f->along = 0;
     e_each_load(c, t->body, load_along, f);
     bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&
-                            f->along <= CHEAP_LOADS);
+                            f->along <= CHEAP_LOADS && !is_finish(f, t, &k));
     double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
     if (!decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
         return false;

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 
 /* A function, with '#' in place of its numbers, and these. */
-typedef struct Member {
+typedef struct Alike {
     const TextFunction *f;
     const char *pattern;
     VEC(int) number;
-} Member;
+} Alike;
 
-typedef VEC(const Member *) Family;
+typedef VEC(const Alike *) Family;
 
 static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
 
@@ -39,8 +39,8 @@ static const char *string_end(const char *p) {
     return *p ? p + 1 : p;
 }
 
-static Member *member_of(Arena *a, const TextFunction *f) {
-    Member *m = NEW(a, Member);
+static Alike *member_of(Arena *a, const TextFunction *f) {
+    Alike *m = NEW(a, Alike);
     m->f = f;
     Sb b = {.a = a};
     sb_printf(&b, "%s(%s)", f->qualifier, f->params);
@@ -96,7 +96,7 @@ static void put_arguments(Sb *to, const char *params) {
 
 /* Prints the template; returns its parameters' first numbers in `first`, *n of them. */
 static void put_template(Arena *a, Sb *to, const Family *y, const char *name, int *first, int *n) {
-    const Member *m = y->p[0];
+    const Alike *m = y->p[0];
     Sb body = {.a = a};
     int at = 0;
     for (const char *p = m->f->body; *p;) {
@@ -129,7 +129,7 @@ static const char *plain_params(Arena *a, const char *params) {
 }
 
 /* Prints member m: as a call of the template `name`. */
-static void put_member(Arena *a, Sb *to, const Member *m, const char *name, const int *first,
+static void put_member(Arena *a, Sb *to, const Alike *m, const char *name, const int *first,
                        int n) {
     sb_printf(to, "%s %s(%s) {\n    %s<", m->f->qualifier, m->f->name,
               plain_params(a, m->f->params), name);
@@ -140,28 +140,28 @@ static void put_member(Arena *a, Sb *to, const Member *m, const char *name, cons
 }
 
 /* A family whose template is printed. */
-typedef struct Printed {
+typedef struct Template {
     Family members;
     const char *name; /* NULL: not yet */
     int *first, n;
-} Printed;
+} Template;
 
 void merge_alike(Emit *em) {
     Arena *a = em->a;
     Map *by_pattern = map_new(a);
-    VEC(const Member *) all = {0};
+    VEC(const Alike *) all = {0};
     for (int i = 0; i < em->function.n; i++) {
-        const Member *m = member_of(a, &em->function.p[i]);
-        Printed *y = map_get(by_pattern, m->pattern);
-        if (!y) map_set(by_pattern, m->pattern, y = NEW(a, Printed));
+        const Alike *m = member_of(a, &em->function.p[i]);
+        Template *y = map_get(by_pattern, m->pattern);
+        if (!y) map_set(by_pattern, m->pattern, y = NEW(a, Template));
         vec_push(a, &y->members, m);
         vec_push(a, &all, m);
     }
     Sb to = {.a = a};
     size_t at = 0;
     for (int i = 0; i < all.n; i++) {
-        const Member *m = all.p[i];
-        Printed *y = map_get(by_pattern, m->pattern);
+        const Alike *m = all.p[i];
+        Template *y = map_get(by_pattern, m->pattern);
         if (!is_worth(&y->members)) continue;
         sb_write(&to, em->functions.p + at, m->f->at - at);
         at = m->f->at + m->f->bytes;

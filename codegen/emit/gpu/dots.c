@@ -292,7 +292,7 @@ static void copy_whole(Group *g, const DotsKernel *k) {
     }
     fn_close(f, out);
     for (int i = 0; i < k->npart; i++)
-        if (k->part[i].span && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
+        if (k->part[i].staged && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
 }
 
 /* Whether copies pass through registers: then threads wait for them, and what else they load has to

@@ -68,7 +68,7 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
                        const char *buffer) {
     Fn *f = &g->f;
     const Product *p = &k->p[q->lead];
-    Expr *load = vec ? p->vec : p->sca;
+    Expr *load = vec ? p->vec : p->sca, *padding = vec ? p->vec_inside : p->sca_inside;
     ASSERT(!in_block(load->t));
     bool half = part_size(q) < WORD, across = q->across[vec] && !q->by_four[vec];
     int lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1, steps = q->chunk / width;
@@ -84,10 +84,12 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
                               g->crew.self, lines * steps, g->crew.size);
     line_and_step(f, across, lines, steps, width);
     fn_line(f, "const %s *x = %s;", type, tensor);
-    fn_line(f, "const bool there = %s;", inside(f, q, vec, at));
+    fn_line(f, "%sbool there = %s;", padding ? "" : "const ", inside(f, q, vec, at));
     fn_open(f, "if (there) {");
     bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
-    fn_line(f, "x = %s + (%s);", tensor, fn_expr(f, flat_of(f->c, load)));
+    if (padding) fn_line(f, "there = %s;", fn_expr(f, padding));
+    fn_line(f, "%sx = %s + (%s);", padding ? "if (there) " : "", tensor,
+            fn_at(f, flat_of(f->c, load)));
     fn_end(f);
     fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there%s);", width, piece, type,
             buffer_text(g, q, vec, buffer), pitch_of(q), aligned);
@@ -104,7 +106,7 @@ static void copy_place(Group *g, bool across, int lines, int steps, int width) {
 /* Whether all steps of sca are copied as one line of floats. */
 static bool is_line(const DotsKernel *k, const DotsPart *q) {
     return q->whole && q->by_four[0] && k->bm == 1 && part_rows(q) == 1 && q->nraxis == 1 &&
-           part_size(q) == WORD && !q->matrix;
+           part_size(q) == WORD && !q->matrix && !k->p[q->lead].sca_inside;
 }
 
 static const char *crew_type(const Group *g) { return g->k->s->op.team ? "true" : "false"; }
@@ -121,15 +123,86 @@ static void copy_span(Group *g, const DotsKernel *k, const DotsPart *q, int64_t 
     fn_close(f, out);
 }
 
+/* Declares c<d>, the place in the box of its word `at` along each dimension, and binds it. Returns
+ * the positions in the tensor in `to`, and where they are inside. */
+static Expr *box_place(Group *g, const DotsPart *q, Expr **first, Expr **to) {
+    Fn *f = &g->f;
+    Cx *c = f->c;
+    const DotsBox *b = q->box;
+    Expr *there = e_bool(c, true);
+    int64_t words = 1;
+    const char *rest = "(uint32_t)at";
+    for (int d = b->rank - 1; d >= 0; d--) {
+        to[d] = first[d];
+        if (q->extent[d] > 1) {
+            Axis *x = axis_new(c, e_int(c, q->extent[d]));
+            words *= q->extent[d];
+            const char *all =
+                words == q->span ? "" : arena_printf(f->a, " %% %lldu", (long long)q->extent[d]);
+            fn_line(f, "const int64_t c%d = %s%s;", d, rest, all);
+            rest = arena_printf(f->a, "(uint32_t)at / %lldu", (long long)words);
+            fn_bind(f, e_axis(c, x), arena_printf(f->a, "c%d", d));
+            to[d] = e_add(c, first[d], e_axis(c, x));
+        }
+        if (b->low[d] > INT64_MIN) there = e_and(c, there, e_le(c, e_int(c, b->low[d]), to[d]));
+        if (b->high[d] < INT64_MAX) there = e_and(c, there, e_le(c, to[d], e_int(c, b->high[d])));
+    }
+    return there;
+}
+
+/* The same of a padded sca. */
+static void copy_box(Group *g, const DotsKernel *k, const DotsPart *q) {
+    Fn *f = &g->f;
+    Cx *c = f->c;
+    Expr *load = k->p[q->lead].sca, *first[MAX_RANK], *to[MAX_RANK], *zero[MAX_RANK * 2];
+    const char *tensor = f->tensor(f, load->t), *copy = buffer_text(g, q, false, "0");
+    const Scope out = fn_open(f, "{");
+    dots_bind_rows(g, k, "first");
+    for (int i = 0; i < q->nraxis; i++) zero[i] = e_int(c, 0);
+    for (int d = 0; d < q->box->rank; d++)
+        first[d] = e_subst(c, load->a[d], q->nraxis, q->raxis, zero, NULL, NULL);
+    if (q->async[0]) {
+        fn_open(f, "BK_UNROLL_BY(4) for (int at = %s * 4; at < %lld; at += %s * 4) {", g->crew.self,
+                (long long)q->span, g->crew.size);
+        Expr *there = box_place(g, q, first, to);
+        fn_line(f, "const bool there = %s;", fn_expr(f, there));
+        fn_line(f, "const float *const x = there ? %s + (%s) : %s;", tensor,
+                fn_expr(f, flat_index_of(c, load->t, to)), tensor);
+        fn_line(f, "bk_copy4((float4 *)(%s + at), x, there, ((uintptr_t)%s & 15) == 0);", copy,
+                q->even[0] ? tensor : "x");
+        fn_close(f, out);
+        return;
+    }
+    const int at_once = q->flight[0];
+    fn_open(f, "for (int base = %s * 4; base < %lld; base += %d * %s) {", g->crew.self,
+            (long long)q->span, at_once * 4, g->crew.size);
+    fn_line(f, "float4 x[%d];", at_once);
+    const Scope loads = fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
+    fn_line(f, "const int at = base + u * %s * 4;", g->crew.size);
+    fn_line(f, "x[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);");
+    Expr *there = box_place(g, q, first, to);
+    fn_line(f, "if (at < %lld && %s) x[u] = bk_load4(%s + (%s));", (long long)q->span,
+            fn_expr(f, there), tensor, fn_expr(f, flat_index_of(c, load->t, to)));
+    fn_close(f, loads);
+    fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
+    fn_line(f, "const int at = base + u * %s * 4;", g->crew.size);
+    fn_line(f, "if (at < %lld) *(float4 *)(%s + at) = x[u];", (long long)q->span, copy);
+    fn_close(f, out);
+}
+
 void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at,
                const char *buffer) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[part];
-    if (q->span && vec) {
+    if (vec && q->staged) {
         const long long columns = (long long)q->column * q->n;
         fn_line(
             f, "bk_copy_span<%s, true>(block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * %lld);",
             crew_type(g), (long long)q->w, part, part, columns, columns);
+        return;
+    }
+    if (q->span && q->box) {
+        copy_box(g, k, q);
         return;
     }
     if (q->span || (!vec && is_line(k, q))) {
@@ -146,7 +219,7 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     bool across = width == 1 && q->across[vec], even = all % (g->k->nthread * at_once) == 0;
     bool half = part_size(q) < WORD;
     const char *type = width == 4 ? half ? "uint2" : "float4" : half ? "uint16_t" : "float";
-    Expr *load = vec ? p->vec : p->sca;
+    Expr *load = vec ? p->vec : p->sca, *padding = vec ? p->vec_inside : p->sca_inside;
     const Scope out = fn_open(f, "for (int base = %s; base < %d; base += %d * %s) {", g->crew.self,
                               all, at_once, g->crew.size);
     fn_line(f, "%s x[%d];", type, at_once);
@@ -159,13 +232,16 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     fn_open(f, "if (%s%s) {", even ? "" : arena_printf(f->a, "at < %d && ", all),
             inside(f, q, vec, at));
     bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
+    const Scope there = fn_here(f);
+    if (padding) fn_open(f, "if (%s) {", fn_expr(f, padding));
     if (width == 4)
         fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t),
-                fn_expr(f, flat_of(f->c, load)));
+                fn_at(f, flat_of(f->c, load)));
     else if (half)
-        fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
+        fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_at(f, flat_of(f->c, load)));
     else
         fn_line(f, "x[u] = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
+    fn_close(f, there);
     fn_end(f);
     fn_end(f);
     fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
@@ -194,6 +270,7 @@ static const char *rows_text(Group *g, const DotsKernel *k, const DotsPart *q, c
     int64_t below = 1;
     for (int d = k->nrow - 1; d >= 0; d--) {
         const int64_t size = axis_size(k->row[d], -1);
+        if (below == k->bm) break; /* a block has one position of the axes further out */
         if (size == 1) continue;
         at = arena_printf(a, "%s + row / %lld %% %lld * %lld", at, (long long)below,
                           (long long)size, (long long)q->row_stride[d]);
@@ -301,7 +378,7 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
         words = d ? arena_printf(f->a, "(%s) * %lld + z%d", words, (long long)size, d) : "z0";
     }
     if (q->span && q->ntap) words = arena_printf(f->a, "(%s) * %lld", words, (long long)q->run);
-    if (q->span && !dots_kept(q))
+    if (q->staged && !dots_kept(q))
         call_dot(g, k, q, "", arena_printf(f->a, "block + %lld + %s", (long long)q->w, words), copy,
                  columns, times, q->unroll);
     else if (q->packed) {

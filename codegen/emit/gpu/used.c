@@ -1,29 +1,29 @@
 /* used.c: leaves out of a device's text the functions, types and macros that nothing in it uses.
  *
  * The pasted texts have everything that a program may call; a program calls little of it, and the
- * rest would only be read and compiled. A text is a list of items: a declaration from the first
+ * rest would only be read and compiled. A text is a list of pieces: a declaration from the first
  * column on to the end of its braces, a line of the preprocessor, an empty line, each with the
- * comment before it. Items that define names are kept when an item that is kept has one of them as
- * a word outside of comments; all other items are kept. */
+ * comment before it. Pieces that define names are kept when an item that is kept has one of them as
+ * a word outside of comments; all others are kept. */
 #include "codegen/emit/gpu/shorter.h"
 #include <ctype.h>
 
-typedef struct Item {
+typedef struct Piece {
     const char *at, *code, *end; /* with its comment; without */
     bool defines, kept;
-} Item;
+} Piece;
 
 /* The items that define a name. */
 typedef struct Definers {
     VEC(int) item;
 } Definers;
 
-typedef struct Items {
+typedef struct UsedText {
     Arena *a;
-    VEC(Item) item;
+    VEC(Piece) item;
     Map *by_name;  /* -> Definers */
     VEC(int) todo; /* kept, but not read */
-} Items;
+} UsedText;
 
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 static bool begins(const char *p, const char *with) { return !strncmp(p, with, strlen(with)); }
@@ -73,7 +73,7 @@ static const char *declaration_end(const char *p) {
     return p;
 }
 
-static void define(Items *x, int item, const char *p, size_t n) {
+static void define(UsedText *x, int item, const char *p, size_t n) {
     const char *name = arena_strndup(x->a, p, n);
     Definers *d = map_get(x->by_name, name);
     if (!d) map_set(x->by_name, name, d = NEW(x->a, Definers));
@@ -82,14 +82,14 @@ static void define(Items *x, int item, const char *p, size_t n) {
 }
 
 /* The word before p. */
-static void define_before(Items *x, int item, const char *begin, const char *p) {
+static void define_before(UsedText *x, int item, const char *begin, const char *p) {
     const char *first = p;
     while (first > begin && is_word(first[-1])) first--;
     if (first < p) define(x, item, first, (size_t)(p - first));
 }
 
 /* Enumerators: all words in the braces. */
-static void define_all(Items *x, int item, const char *p, const char *end) {
+static void define_all(UsedText *x, int item, const char *p, const char *end) {
     while (p < end) {
         const char *next = skip(p);
         if (next > p) {
@@ -106,7 +106,7 @@ static void define_all(Items *x, int item, const char *p, const char *end) {
 
 /* The function's name, or the struct's of a template: the first word before a parenthesis that the
  * compiler does not own; none where something else comes first. */
-static void define_function(Items *x, int item, const char *p, const char *end) {
+static void define_function(UsedText *x, int item, const char *p, const char *end) {
     if (begins(p, "template")) {
         const char *close = strchr(p, '>');
         if (!close || close > end) return;
@@ -129,10 +129,10 @@ static void define_function(Items *x, int item, const char *p, const char *end) 
     }
 }
 
-static void define_names(Items *x, int item) {
+static void define_names(UsedText *x, int item) {
     static const char *const functions[] = {"static ",    "template ",   "BK_INLINE ",
                                             "BK_CALLED ", "BK_OUTLINE ", NULL};
-    const Item *m = &x->item.p[item];
+    const Piece *m = &x->item.p[item];
     const char *p = m->code;
     if (begins(p, "#define ") || begins(p, "#undef ")) {
         p += strcspn(p, " ") + 1;
@@ -155,12 +155,12 @@ static void define_names(Items *x, int item) {
             }
 }
 
-static void find_items(Items *x, const char *text) {
+static void find_items(UsedText *x, const char *text) {
     const char *comment = NULL;
     for (const char *p = text; *p;) {
         if (begins(p, "/*")) {
             const char *end = line_end(skip(p));
-            if (comment) vec_push(x->a, &x->item, ((Item){comment, p, p, false, false}));
+            if (comment) vec_push(x->a, &x->item, ((Piece){comment, p, p, false, false}));
             comment = p;
             p = end;
             continue;
@@ -168,24 +168,24 @@ static void find_items(Items *x, const char *text) {
         const bool alone = strchr("\n {}", *p) || begins(p, "extern \"C\" {");
         const char *end = *p == '#' ? directive_end(p) : alone ? line_end(p) : declaration_end(p);
         if (comment && *p == '\n') {
-            vec_push(x->a, &x->item, ((Item){comment, p, p, false, false}));
+            vec_push(x->a, &x->item, ((Piece){comment, p, p, false, false}));
             comment = NULL;
         }
-        vec_push(x->a, &x->item, ((Item){comment ? comment : p, p, end, false, false}));
+        vec_push(x->a, &x->item, ((Piece){comment ? comment : p, p, end, false, false}));
         define_names(x, x->item.n - 1);
         comment = NULL;
         p = end;
     }
 }
 
-static void keep(Items *x, int item) {
+static void keep(UsedText *x, int item) {
     if (x->item.p[item].kept) return;
     x->item.p[item].kept = true;
     vec_push(x->a, &x->todo, item);
 }
 
 /* Keeps what defines the words of an item. */
-static void keep_used(Items *x, const Item *m) {
+static void keep_used(UsedText *x, const Piece *m) {
     for (const char *p = m->code; p < m->end;) {
         const char *const first = p;
         if (begins(p, "/*")) {
@@ -203,7 +203,7 @@ static void keep_used(Items *x, const Item *m) {
 }
 
 /* Leaves out conditions of the preprocessor with nothing between them. */
-static void drop_empty(Items *x) {
+static void drop_empty(UsedText *x) {
     typedef struct Open {
         int item;
         bool used;
@@ -223,18 +223,18 @@ static void drop_empty(Items *x) {
 }
 
 void put_used(Arena *a, Sb *to, const char *text) {
-    Items x = {.a = a, .by_name = map_new(a)};
+    UsedText x = {.a = a, .by_name = map_new(a)};
     find_items(&x, text);
     for (int i = 0; i < x.item.n; i++)
         if (!x.item.p[i].defines) keep(&x, i);
     while (x.todo.n) {
-        const Item m = x.item.p[x.todo.p[--x.todo.n]];
+        const Piece m = x.item.p[x.todo.p[--x.todo.n]];
         keep_used(&x, &m);
     }
     drop_empty(&x);
     bool empty = false;
     for (int i = 0; i < x.item.n; i++) {
-        const Item *m = &x.item.p[i];
+        const Piece *m = &x.item.p[i];
         const bool line = *m->at == '\n';
         if (!m->kept || (line && empty)) continue;
         sb_write(to, m->at, (size_t)(m->end - m->at));
