@@ -111,6 +111,9 @@ bool kernel_dots(Kernel *k);
  * banks. */
 int64_t dots_pitch(const DotsPart *q, int64_t steps);
 
+/* Words of a packed column, with what lies between it and the next. */
+int64_t dots_column(const DotsPart *q);
+
 /* The most positions of axis x that a unit has; `unknown` where that is not known at compile time.
  */
 int64_t dots_share(const Kernel *g, const Axis *x, int64_t unknown);

@@ -26,8 +26,6 @@
 #define UNROLL_MOST 4  /* steps of a thread's sums without a jump between them, */
 #define UNROLL_SUMS 64 /* and how many sums they add to: a jump is nothing beside more */
 
-#define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
-
 static int log2_of(int n) {
     int l = 0;
     while (n > 1) n /= 2, l++;
@@ -98,12 +96,19 @@ int64_t dots_pitch(const DotsPart *q, int64_t steps) {
     return quads * 4;
 }
 
+int64_t dots_column(const DotsPart *q) {
+    const int64_t steps = div_up(q->length, q->at_once) * q->at_once;
+    /* Teams smaller than eight read several columns at once, which then lie in different banks. */
+    return q->matrix || (q->team < 8 && steps % 8 == 0) ? dots_pitch(q, steps) : steps;
+}
+
 /* Sets how many positions of each row axis bm rows have; false: blocks are not all alike. */
 static bool block_rows(const DotsKernel *k, int bm, int64_t *rows) {
     int64_t left = bm;
     for (int d = k->nrow - 1; d >= 0; d--) {
         const int64_t size = axis_size(k->row[d], -1);
-        rows[d] = left == 1 || k->row[d] == k->g->split ? 1 : size < left ? size : left;
+        if (left > 1 && k->row[d] == k->g->split) return false; /* a unit may have any number */
+        rows[d] = size < left ? size : left;
         if (rows[d] < 1 || left % rows[d] || (rows[d] > 1 && size % rows[d])) return false;
         left /= rows[d];
     }
@@ -144,7 +149,7 @@ static int64_t whole_words(const DotsPart *q) {
 
 /* Words of a block's columns, at most. */
 static int64_t columns_words(const DotsPart *q, int bv) {
-    return (int64_t)bv * q->n * dots_pitch(q, q->length);
+    return (int64_t)bv * q->n * dots_column(q);
 }
 
 /* Cycles in which a worker waits for so many steps of the columns, where they come from memory. */

@@ -173,7 +173,7 @@ static void copy_box(Group *g, const DotsKernel *k, const DotsPart *q) {
         fn_close(f, out);
         return;
     }
-    const int at_once = q->flight[0];
+    const int at_once = IN_FLIGHT / 4;
     fn_open(f, "for (int base = %s * 4; base < %lld; base += %d * %s) {", g->crew.self,
             (long long)q->span, at_once * 4, g->crew.size);
     fn_line(f, "float4 x[%d];", at_once);
