@@ -225,7 +225,7 @@ static Scope parts_open(Tree *x, const Stmt *s, int id) {
 
 static void emit_loop(Tree *x, Stmt *s) {
     Fn *f = &x->f;
-    Loop l = {x->loop, tree_symbol(f, s->loop.iter)};
+    Loop l = {x->loop, tree_symbol(f, s->loop.iter), s};
     int id = x->next_id++;
     tree_declare_symbol(x, s->loop.iter);
     fn_line(f, "/* loop %s */", emit_comment(x->em, s->path));

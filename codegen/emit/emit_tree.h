@@ -8,6 +8,7 @@
 typedef struct Loop {
     struct Loop *up;
     const char *counter;
+    const Stmt *s;
 } Loop;
 
 /* What the functions of one recursion use from outside. A struct holds it at run time; the code

@@ -19,8 +19,7 @@ typedef VEC(const Alike *) Family;
 
 static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
 
-/* The end of the integer at p, an int without a suffix; NULL: there is none. */
-static const char *number_end(const char *begin, const char *p, int *value) {
+const char *text_number(const char *begin, const char *p, int *value) {
     if (!isdigit((unsigned char)*p) || (p > begin && in_word(p[-1]))) return NULL;
     if (p > begin + 1 && (p[-1] == '-' || p[-1] == '+') && (p[-2] == 'e' || p[-2] == 'p'))
         return NULL; /* an exponent */
@@ -46,7 +45,7 @@ static Alike *member_of(Arena *a, const TextFunction *f) {
     sb_printf(&b, "%s(%s)", f->qualifier, f->params);
     for (const char *p = f->body; *p;) {
         int value;
-        const char *string = string_end(p), *end = number_end(f->body, p, &value);
+        const char *string = string_end(p), *end = text_number(f->body, p, &value);
         if (end) vec_push(a, &m->number, value);
         if (end)
             sb_puts(&b, "#");
@@ -101,7 +100,7 @@ static void put_template(Arena *a, Sb *to, const Family *y, const char *name, in
     int at = 0;
     for (const char *p = m->f->body; *p;) {
         int value;
-        const char *string = string_end(p), *end = number_end(m->f->body, p, &value);
+        const char *string = string_end(p), *end = text_number(m->f->body, p, &value);
         const int k = end ? parameter(y, at++, first, n) : -1;
         const char *next = end ? end : string > p ? string : p + 1;
         if (k >= 0)

@@ -8,6 +8,9 @@
 /* Makes one template of functions in em->functions whose texts differ in numbers alone. Each keeps
  * its name, and is compiled for its own numbers. */
 void merge_alike(Emit *em);
+/* The end of the integer at p, an int without a suffix, in the text from `begin` on, and its value;
+ * NULL: there is none. */
+const char *text_number(const char *begin, const char *p, int *value);
 
 /* ---- used.c ---- */
 /* Appends the text without functions, types and macros that nothing in it uses. */
