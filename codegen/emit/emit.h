@@ -53,6 +53,12 @@ typedef struct Phases {
     int n;                  /* products */
 } Phases;
 
+/* A function of the text for a GPU: its parts, and where it is in Emit.functions. */
+typedef struct TextFunction {
+    const char *name, *qualifier, *params, *body;
+    size_t at, bytes;
+} TextFunction;
+
 typedef struct Emit {
     Program *p;
     Cx *c;
@@ -62,9 +68,10 @@ typedef struct Emit {
     Sb helpers; /* texts that kernels of some kinds use */
     Sb kernels; /* prototypes of micro-kernels, and of groups that stand apart */
     Sb prototypes;
-    Sb functions;            /* and types; they precede the kernel */
-    VEC(const char *) apart; /* functions that are compiled beside the kernel */
-    Sb body;                 /* the kernel's body */
+    Sb functions;               /* and types; they precede the kernel */
+    VEC(TextFunction) function; /* of a GPU, the groups' of them */
+    VEC(const char *) apart;    /* functions that are compiled beside the kernel */
+    Sb body;                    /* the kernel's body */
     Sb *weights; /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
     Map *function_name;       /* by text */
     Map *extern_files;        /* hand-written bodies that are pasted already */

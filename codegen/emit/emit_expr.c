@@ -63,7 +63,8 @@ static void put_line(Fn *f, const char *fmt, va_list ap) {
     char small[512];
     va_copy(again, ap);
     int n = vsnprintf(small, sizeof small, fmt, ap);
-    for (int i = 0; i < f->indent; i++) sb_puts(f->out, "    ");
+    /* The deep loops of a GPU's functions would be a tenth of their text. */
+    for (int i = 0; i < f->indent; i++) sb_puts(f->out, emit_is_gpu(f->em) ? "  " : "    ");
     if (n < (int)sizeof small)
         sb_puts(f->out, small);
     else {

@@ -138,8 +138,8 @@ static bool known_range(Group *g) {
         return false;
     const long long parts = (long long)div_up(n, each);
     const char *by = each == 1 ? "" : arena_printf(g->em->a, " * %lld", (long long)each);
-    const char *to = arena_printf(g->em->a, "bk_part(%lld, unit + 1, nunit)%s", parts, by);
-    fn_line(&g->f, "const int64_t from = bk_part(%lld, unit, nunit)%s, to = %s;", parts, by,
+    const char *to = arena_printf(g->em->a, "bk_share_at(%lld, unit + 1, nunit)%s", parts, by);
+    fn_line(&g->f, "const int64_t from = bk_share_at(%lld, unit, nunit)%s, to = %s;", parts, by,
             n % each ? arena_printf(g->em->a, "bk_mini(%s, %lld)", to, (long long)n) : to);
     return true;
 }
@@ -293,10 +293,10 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     Sb whole = {.a = em->a};
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
         for (int i = 0; i < k->n && !s->each; i++)
-            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
+            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "  BK_GLOBAL(o%d);\n", i);
         for (int i = 0; i < g->arg_t.n; i++)
             if (!is_resident(em, g->arg_t.p[i].t) && !in_own_memory(g->arg_t.p[i].t))
-                sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+                sb_printf(&whole, "  BK_GLOBAL(p%d);\n", i);
     }
     if (g->body.n) sb_puts(&whole, g->body.p);
     const char *stem = k->t[0]->name ? k->t[0]->name : "value";

@@ -66,12 +66,25 @@ void tree_var(Tree *x, const char *type, const char *name, const char *init) {
     Var v = {type, name, init};
     vec_push(x->em->a, &x->var, v);
 }
+#define LINE_MOST 90
+/* Variables of one type that follow each other share lines. */
 void tree_print_vars(const Tree *x, Sb *s) {
+    size_t line = 0;
     for (int i = 0; i < x->var.n; i++) {
-        const Var *v = &x->var.p[i];
-        sb_printf(s, "    %s%s%s = %s;\n", v->type, strchr(v->type, '*') ? "" : " ", v->name,
-                  v->init);
+        const Var *v = &x->var.p[i], *last = i ? v - 1 : NULL;
+        const char *star = strchr(v->type, '*') ? v->type + strlen(v->type) - 1 : "";
+        ASSERT(!*star || *star == '*');
+        const char *text = arena_printf(x->em->a, "%s%s = %s", star, v->name, v->init);
+        if (last && !strcmp(last->type, v->type) && line + strlen(text) < LINE_MOST)
+            sb_printf(s, ", %s", text);
+        else {
+            const int n = (int)(strlen(v->type) - strlen(star));
+            sb_printf(s, "%s    %.*s%s%s", i ? ";\n" : "", n, v->type, *star ? "" : " ", text);
+            line = (size_t)n + 4;
+        }
+        line += strlen(text) + 2;
     }
+    if (x->var.n) sb_puts(s, ";\n");
 }
 void tree_local(Tree *x, const char *type, const char *name, const char *value) {
     if (x->stack) {
