@@ -272,6 +272,14 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
 }
 
+# Copies with padding and of repeated rows; results that are stored with the padding of the next layer.
+paddings() {
+    "$PYTHON" tests/random/padded_check.py 6 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/padded_check.py 12 --seed $((SEED + 100)) --target interp --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/padded_check.py 4 --seed $((SEED + 200)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+}
+
 # Blocks of networks strip by strip, of other sizes than their own choice too; and that units meet where they must.
 blocks() {
     local check=("$PYTHON" tests/random/blocks_check.py --braid $BRAID) kept=$LOGS/blocks
@@ -493,6 +501,7 @@ step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
+step paddings paddings
 step blocks blocks
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID

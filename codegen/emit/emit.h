@@ -240,6 +240,9 @@ bool count_is_small(int n, Axis *const *axis);
 /* Begins the function: computes this unit's range [from, to) of the split axis. Without a split
  * axis only unit 0 continues. */
 void group_range(Group *g);
+/* Fills what of the frame around a group's values is in the unit's range [whole_from, whole_to),
+ * and computes that of the values. */
+void group_frame(Group *g);
 /* Opens the loop over this unit's range of axis x. */
 void group_loop(Group *g, Axis *x, const char *name);
 /* Printers, one for each kind of kernel. */
