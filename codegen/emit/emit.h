@@ -134,7 +134,9 @@ typedef struct Fn {
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
-    VEC(Late) late;                             /* members that come from elementary functions */
+    /* Whether t's element at the position at hand is in a variable already; NULL: none is. */
+    bool (*own)(const struct Fn *f, const Tensor *t);
+    VEC(Late) late; /* members that come from elementary functions */
     void *user;
 } Fn;
 
@@ -166,8 +168,12 @@ void fn_close(Fn *f, Scope to);
 /* The same, but the last line is the given one ("} else {"), which opens a brace again. */
 void fn_else(Fn *f, Scope to, const char *fmt, ...) PRINTF(3, 4);
 void fn_bind(Fn *f, Expr *e, const char *text);
+const char *fn_bound(Fn *f, const Expr *e); /* the text that e is bound to, or NULL */
 /* Hoists: puts into variables what does not depend on the axes `inner` and is always evaluated. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
+/* Puts into variables what is below the arms of a choice and need not be, on processors with
+ * vectors. */
+void fn_ahead(Fn *f, Expr *select);
 /* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
 bool fn_guarded(Fn *f, Expr *e);
 /* Whether e loads an element that is there, whatever conditions around it say. */

@@ -62,6 +62,13 @@ static const char *group_load(Fn *f, Expr *e) {
     return g->loaded ? g->loaded(g, e) : NULL;
 }
 
+static bool group_own(const Fn *f, const Tensor *t) {
+    const Group *g = f->user;
+    for (int i = 0; i < g->k->n; i++)
+        if (g->k->t[i] == t) return true;
+    return false;
+}
+
 /* ---- loops ----------------------------------------------------------------------------------- */
 static void declare_member(Group *g, int i, Expr *value) {
     Fn *f = &g->f;
@@ -271,6 +278,7 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
                 .around = em->target->apart || emit_is_gpu(em) ? group_around : NULL,
                 .symbol = group_symbol,
                 .load = group_load,
+                .own = group_own,
                 .user = g};
 }
 
