@@ -83,7 +83,12 @@ int rounding_end(const Cli *c, const char *library, const Rounding *r) {
     Rounding own = *r;
     int code = run(c, library, NULL, &own, false, &out);
     for (int i = 0; !code && i < r->nout; i++) compare(out[i], r->out[i], &d);
-    if (!code) {
+    if (!code && d.most == 0 && !d.others)
+        fprintf(stderr,
+                "weights in %s: results for random inputs are those of float32 weights: none are "
+                "stored so, or none lose by it (explain --weights %s shows the choices)\n",
+                c->weights, c->weights);
+    else if (!code) {
         fprintf(stderr, "weights in %s: results for random inputs differ by at most %.3g",
                 c->weights, d.most);
         if (d.largest > 0)

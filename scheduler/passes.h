@@ -79,6 +79,10 @@ void pass_hoist(Program *p);
  * pass_dead_code. */
 void pass_sink(Program *p);
 
+/* Requires single-tensor OPs. On processors with vectors, what is made of a counted loop's stacked
+ * results element by element is made in the loop. */
+void pass_tail(Program *p);
+
 /* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads
  * what an earlier one made in the same iteration, become one loop, on a diagonal or without. */
 void pass_wavefront(Program *p);
@@ -120,6 +124,10 @@ void pass_host(Program *p);
 /* Requires the final groups. Sets Stmt.each of what the activations of a recursion compute to find
  * their way. */
 void pass_replicate(Program *p);
+
+/* Requires the final groups. On GPUs, a reduction of what units make together becomes one of what
+ * each unit has reduced of its own part, by every unit (Stmt.each). */
+void pass_partial(Program *p);
 
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);

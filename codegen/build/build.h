@@ -33,8 +33,8 @@ const char *build_tool(const char *name, const char *otherwise);
 /* Writes path + suffix into buf. Raises if it is too long, or has characters that a macro's string
  * cannot hold. */
 void build_path(Diag *d, char *buf, size_t size, const char *path, const char *suffix);
-/* Copies TEXT_PATH.weights to SO_PATH.weights if the weights are so large that the library maps
- * them. */
+/* Moves TEXT_PATH.weights to SO_PATH.weights, on the same file system, if the weights are so large
+ * that the library maps them: it was written at once, so that the system keeps it in huge pages. */
 void build_weights(Diag *d, const char *text_path, const char *so_path);
 
 /* Object files that are kept (kept.c), by a key, in the folder `kept` (NULL: there is none). Copies

@@ -172,17 +172,6 @@ int compile_cpus(void) {
     return n > 0 ? (int)n : 1;
 }
 
-static void copy_file(Diag *d, const char *from, const char *to) {
-    char buf[1 << 16];
-    FILE *in = fopen(from, "rb"), *out = in ? fopen(to, "wb") : NULL;
-    bool ok = in && out;
-    for (size_t n; ok && (n = fread(buf, 1, sizeof buf, in)) > 0;) ok = fwrite(buf, 1, n, out) == n;
-    ok = ok && !ferror(in);
-    if (in) fclose(in);
-    if (out && fclose(out)) ok = false;
-    if (!ok) err(d, ST_IO, NULL, "cannot write %s: %s", to, strerror(errno));
-}
-
 void build_path(Diag *d, char *buf, size_t size, const char *path, const char *suffix) {
     if (snprintf(buf, size, "%s%s", path, suffix) >= (int)size || strpbrk(path, "\"\\"))
         err(d, ST_IO, NULL, "%s: the path cannot be used", path);
@@ -194,7 +183,7 @@ void build_weights(Diag *d, const char *text_path, const char *so_path) {
     build_path(d, from, sizeof from, text_path, ".weights");
     if (stat(from, &st) || (size_t)st.st_size <= WEIGHTS_MAPPED) return;
     build_path(d, to, sizeof to, so_path, ".weights");
-    copy_file(d, from, to);
+    if (rename(from, to)) err(d, ST_IO, NULL, "cannot write %s: %s", to, strerror(errno));
 }
 
 /* -fpeel-loops unrolls short loops of known trip count (over the rows and lanes of a tile), so that

@@ -62,6 +62,13 @@ static const char *group_load(Fn *f, Expr *e) {
     return g->loaded ? g->loaded(g, e) : NULL;
 }
 
+static bool group_own(const Fn *f, const Tensor *t) {
+    const Group *g = f->user;
+    for (int i = 0; i < g->k->n; i++)
+        if (g->k->t[i] == t) return true;
+    return false;
+}
+
 /* ---- loops ----------------------------------------------------------------------------------- */
 static void declare_member(Group *g, int i, Expr *value) {
     Fn *f = &g->f;
@@ -129,6 +136,22 @@ void group_lane_tiles(Group *g, Axis *v, int tile) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, tile);
 }
 
+/* A unit's range where how many parts there are is known, and so few that their numbers need no
+ * more than 32 bits: false otherwise. */
+static bool known_range(Group *g) {
+    const Expr *grain = g->k->grain;
+    int64_t n, each;
+    if (!emit_is_gpu(g->em) || g->k->s->op.inner || !e_is_int(g->k->split->extent, &n) ||
+        !e_is_int(grain, &each) || each < 1 || n < 1 || div_up(n, each) > UINT16_MAX)
+        return false;
+    const long long parts = (long long)div_up(n, each);
+    const char *by = each == 1 ? "" : arena_printf(g->em->a, " * %lld", (long long)each);
+    const char *to = arena_printf(g->em->a, "bk_share_at(%lld, unit + 1, nunit)%s", parts, by);
+    fn_line(&g->f, "const int64_t from = bk_share_at(%lld, unit, nunit)%s, to = %s;", parts, by,
+            n % each ? arena_printf(g->em->a, "bk_mini(%s, %lld)", to, (long long)n) : to);
+    return true;
+}
+
 /* The range of axis x that this unit has, shared in grains: PREFIXfrom to PREFIXto. */
 static void units_range(Group *g, const Axis *x, Expr *grains, const char *prefix) {
     Fn *f = &g->f;
@@ -183,7 +206,7 @@ void group_range(Group *g) {
         fn_line(f, "if (unit != 0) return;");
         return;
     }
-    units_range(g, g->k->split, g->k->grain, "");
+    if (!known_range(g)) units_range(g, g->k->split, g->k->grain, "");
 }
 
 const char *group_from(const Group *g, const Axis *x) { return in_range(g, x) ? "from" : "0"; }
@@ -255,7 +278,14 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
                 .around = em->target->apart || emit_is_gpu(em) ? group_around : NULL,
                 .symbol = group_symbol,
                 .load = group_load,
+                .own = group_own,
                 .user = g};
+}
+
+/* Whether each block has t in its own memory. */
+static bool in_own_memory(const Tensor *t) {
+    const Mem *m = mem_of(t);
+    return m && m->block == BLOCK_OWN;
 }
 
 void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args) {
@@ -295,10 +325,11 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     }
     Sb whole = {.a = em->a};
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
-        for (int i = 0; i < k->n; i++)
-            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
+        for (int i = 0; i < k->n && !s->each; i++)
+            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "  BK_GLOBAL(o%d);\n", i);
         for (int i = 0; i < g->arg_t.n; i++)
-            if (!is_resident(em, g->arg_t.p[i].t)) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+            if (!is_resident(em, g->arg_t.p[i].t) && !in_own_memory(g->arg_t.p[i].t))
+                sb_printf(&whole, "  BK_GLOBAL(p%d);\n", i);
     }
     if (g->body.n) sb_puts(&whole, g->body.p);
     const char *stem = k->t[0]->name ? k->t[0]->name : "value";

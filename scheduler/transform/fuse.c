@@ -17,7 +17,9 @@
 #define CHEAP_LOADS 3 /* … with that many loads … */
 #define CHEAP_CHAIN 4 /* … and in values that are made of each other … */
 #define CHEAP_MAX 12  /* … and the most of it that may be */
-#define OPENING 4     /* arithmetic of a value that opens a code */
+#define GUARD_CYCLES                                                                               \
+    4             /* in which an element's place is compared with bounds; four elements share it */
+#define OPENING 4 /* arithmetic of a value that opens a code */
 
 typedef VEC(Tensor *) TensorVec;
 
@@ -343,11 +345,49 @@ static bool windows_take(Fuse *f, Tensor *t, bool all) {
     return true;
 }
 
+/* How many elements of t the products that load it copy, an element for each step. */
+typedef struct PaddedCopies {
+    const Tensor *t, *user;
+    double elements;
+} PaddedCopies;
+static bool padded_copies(void *user, Expr *e) {
+    PaddedCopies *k = user;
+    SumProduct p;
+    for (int i = 0; product_of(e, &p) && i < 2; i++) {
+        if (!p.load[i] || p.load[i]->t != k->t) continue;
+        double n = 1;
+        for (int d = 0; d < k->user->rank; d++)
+            if (e_uses_axis(p.load[i], k->user->axis[d])) n *= cost_size(k->user->dim[d]);
+        for (int d = 0; d < e->naxis; d++) n *= cost_size(e->raxis[d]->extent);
+        k->elements += n;
+    }
+    return false; /* all of them */
+}
+
+/* On a GPU the products' kernels copy their operands: that each copied element asks whether it is
+ * inside, or a pass over all of them by all units, who then wait for each other. */
+static bool guards_pay(Fuse *f, const Tensor *t) {
+    const TensorVec *u = &f->of[t->id].users;
+    const Stmt *at = f->of[t->id].stmt;
+    const Schedule *plan = f->p->schedule;
+    PaddedCopies k = {.t = t};
+    for (int i = 0; i < u->n; i++) {
+        k.user = u->p[i];
+        find_reduction(map_new(f->a), u->p[i]->body, false, padded_copies, &k);
+    }
+    const double guards =
+        k.elements / plan->units / plan->device->threads * GUARD_CYCLES * plan->device->cycle_ns;
+    const double wait = plan->units > 1 ? plan->device->level[LEVEL_TEAM].barrier_ns : 0;
+    return decide(f->p, X_OPERAND, at, cost_group_ns(f->p, at, plan->units) + wait, guards);
+}
+
 static bool padding_pays(Fuse *f, Tensor *t, const Sites *s) {
     Expr *inside;
     if (!padded_load(f->c, t->body, &inside) || !inside || s->operands != s->n || s->conditional ||
-        s->in_index || !windows_take(f, t, true))
+        s->in_index)
         return false;
+    if (device_is_gpu(f->p->schedule->device)) return guards_pay(f, t);
+    if (!windows_take(f, t, true)) return false;
     const Stmt *at = f->of[t->id].stmt;
     const double ns = cost_group_ns(f->p, at, f->p->schedule->units);
     return decide_value(f->p, X_RECOMPUTE, at, 2, (Way[]){{1, ns}, {0, ns}});

@@ -4,7 +4,8 @@
  * Constant factors of sums of products are rounded to float16 or bfloat16, or to 8-bit integers
  * with one scale for each column of the sum (symmetric: the largest number of a column is 127
  * scales). It is done where the cost model sees a gain: where a run waits for the weights, not for
- * arithmetic. This is the only pass that changes results beyond the order of sums. */
+ * arithmetic; of sums over rows of which the run knows the number, for one row and for many
+ * (cost_over_sizes). This is the only pass that changes results beyond the order of sums. */
 #include <math.h>
 
 #include "scheduler/cost/cost.h"
@@ -124,6 +125,16 @@ static Expr *narrow_load(void *user, Expr *e) {
     return !x ? NULL : e->kind ? e_loadf(w->c, x, e->a[0]) : e_load(w->c, x, e->a);
 }
 
+typedef struct NarrowWay {
+    const Program *p;
+    const Stmt *s;
+} NarrowWay;
+
+static double way_ns(void *user, double unknown) {
+    const NarrowWay *x = user;
+    return cost_group_at_ns(x->p, x->s, x->p->schedule->units, unknown);
+}
+
 static void narrow(void *user, Stmt *s) {
     Narrow *w = user;
     if (s->kind != S_OP) return;
@@ -132,10 +143,10 @@ static void narrow(void *user, Stmt *s) {
     find_reduction(map_new(w->c->a), t->body, false, factors, w);
     Expr *plain = t->body, *body = e_subst(w->c, plain, 0, NULL, NULL, narrow_load, w);
     if (body == plain) return;
-    const int units = w->p->schedule->units;
-    const double plain_ns = cost_group_ns(w->p, s, units);
+    NarrowWay x = {w->p, s};
+    const double plain_ns = cost_over_sizes(way_ns, &x);
     t->body = body;
-    if (!decide(w->p, X_NARROW, s, plain_ns, cost_group_ns(w->p, s, units))) t->body = plain;
+    if (!decide(w->p, X_NARROW, s, plain_ns, cost_over_sizes(way_ns, &x))) t->body = plain;
 }
 
 void pass_narrow(Program *p) {
