@@ -162,6 +162,8 @@ gpu_synchronization() {
         "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather,experts_dispatch,seq2seq}
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
+    "$PYTHON" -m models seq2seq_scan --small --batch 1 --vocabulary 200 --length 3 --out "$work"
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --units 3 --schedule partial=on,core=off "$work"/seq2seq_scan
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_gather,experts_dispatch,seq2seq,treelstm,trips_if}
 }
@@ -270,6 +272,14 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
 }
 
+# Copies with padding and of repeated rows; results that are stored with the padding of the next layer.
+paddings() {
+    "$PYTHON" tests/random/padded_check.py 6 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/padded_check.py 12 --seed $((SEED + 100)) --target interp --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/padded_check.py 4 --seed $((SEED + 200)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+}
+
 # Blocks of networks strip by strip, of other sizes than their own choice too; and that units meet where they must.
 blocks() {
     local check=("$PYTHON" tests/random/blocks_check.py --braid $BRAID) kept=$LOGS/blocks
@@ -364,7 +374,7 @@ exports() {
 matrix_units() {
     local target
     for target in emulate:cuda emulate:hip; do
-        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
+        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --seed $SEED --braid $BRAID
         "$PYTHON" tests/gpu/spans_check.py 6 $LOGS/spans --target $target --seed $SEED --braid $BRAID
     done
 }
@@ -491,6 +501,7 @@ step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
+step paddings paddings
 step blocks blocks
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID
@@ -511,6 +522,7 @@ step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-partial "$PYTHON" tests/gpu/partial_check.py 16 --seed $SEED --braid $BRAID
 step emulated-beside "$PYTHON" tests/gpu/beside_check.py 6 --seed $SEED --braid $BRAID
 step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 45

@@ -282,6 +282,22 @@ def recluster():
                             [tensor("y", [8, 64, 64]), tensor("z", [])], [const("axes", [0], np.int64)]))
 
 
+def partial():
+    """A greedy decoder whose units each look at their own part of the scores; the place, which the next step reads, is
+    stacked as well."""
+    body = graph([node("Gather", ["table", "word"], ["h"], axis=0), node("MatMul", ["h", "w"], ["scores"], "product"),
+                  node("ArgMax", ["scores"], ["best"], "best", axis=1, keepdims=0), node("Identity", ["c"], ["go"])],
+                 [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("word", [1], I)],
+                 [tensor("go", [], TP.BOOL), tensor("best", [1], I), tensor("best", [1], I)], name="body")
+    body.node.insert(3, node("Identity", ["best"], ["next"]))
+    body.output[1].name = "next"
+    save("partial", graph([node("Loop", ["three", "", "first"], ["last", "words"], "steps", body=body)],
+                          [tensor("first", [1], I)], [tensor("last", [1], I), tensor("words", [3, 1], I)],
+                          [ramp("table", 70, 16), ramp("w", 16, 70), const("three", 3, np.int64)]))
+    save_schedule("partial", "partial=on,grid=on,core=off,unroll=off")
+    save_target("partial", "emulate:cuda")
+
+
 def sequence():
     """A sequence that grows in a loop."""
     seq = helper.make_tensor_sequence_value_info
@@ -436,6 +452,6 @@ def errors():
 
 
 for make in (cells, elementwise, matmul_bias_relu, conv, depthwise, quantized, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
-             grow, unroll, interchange, reuse, embedding, pieces, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
+             grow, unroll, interchange, reuse, embedding, pieces, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, partial, tree,
              library, errors):
     make()
