@@ -2,9 +2,9 @@
 // latencies, from one synchronization to the next, and which thread the others wait for.
 //
 // A thread has a time of its own. Loads are on their way together, also those behind an elementary
-// function, because compilers move them up: not over a store. The thread waits for them and for
-// what is computed from them at a store, where threads meet, and when the same instruction has
-// kFlight loads on the way. Elementary functions have no branches: compilers interleave those that
+// function, because compilers move them up: not over a store, nor before their place is known
+// (emu_behind). The thread waits for them and for what is computed from them at a store, where
+// threads meet, and when the same instruction has kFlight loads on the way. Elementary functions have no branches: compilers interleave those that
 // do not wait for one another (emu_then), as far as a thread can begin instructions.
 // Where threads meet, all go on at the time of the last; a flag is seen when it has travelled. What
 // stands behind a thread's time is a list of segments, one for each meeting that it was the last to

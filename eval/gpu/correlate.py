@@ -150,7 +150,7 @@ def main():
             try:
                 rows += [(name, *x) for x in groups_of(folder, args, work)]
             except (subprocess.SubprocessError, OSError) as e:
-                bad.append(f"{name}: {e}")
+                bad.append(f"{name}: not counted: {'it takes longer' if isinstance(e, subprocess.TimeoutExpired) else e}")
                 print(bad[-1], flush=True)
             if args.out and len(rows) >= LEAST:
                 _, summary, lines = report(rows, args)
