@@ -6,6 +6,7 @@
 #include <math.h>
 
 #define FLIGHT 8         /* loads of an instruction that are on their way together */
+#define SPAN_FLIGHT 4    /* pieces of a copy as it lies */
 #define MATRIX_CYCLES 33 /* a product of the matrix units */
 
 typedef struct DotsWaits {
@@ -96,14 +97,15 @@ double dots_ns(const DotsKernel *k) {
         const DotsPart *q = &k->part[i];
         each += part_ns(&w, q);
         if (q->staged && !(q->own && q->own->near))
-            add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0], 1);
+            add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0],
+                       SPAN_FLIGHT);
         if (!q->whole) continue;
         if (q->span)
-            add_copies(&w, &rows, (double)q->span / 4, q->async[0], q->flight[0]);
+            add_copies(&w, &rows, (double)q->span / 4, q->async[0], SPAN_FLIGHT);
         else
             add_chunk(&w, &rows, q, false);
     }
-    if (columns.trips) rows.trips = 0; /* with the first columns */
+    if (columns.trips && columns.async && rows.async) rows.trips = 0; /* with the first columns */
     const double once = barrier_ns(&w) + copies_ns(&w, &rows);
     each += copies_ns(&w, &columns);
     return outer * (double)div_up(k->rows, k->bm) *
