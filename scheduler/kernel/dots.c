@@ -166,6 +166,11 @@ static bool is_global(const Kernel *g, const Tensor *t) {
 static void set_ways(const DotsKernel *k, DotsPart *q) {
     const Product *p = &k->p[q->lead];
     for (int vec = 0; vec < 2; vec++) {
+        if (vec && q->packed) { /* as it is packed */
+            q->by_four[vec] = q->even[vec] = true;
+            q->async[vec] = k->g->p->schedule->device->async;
+            break;
+        }
         int64_t run = run_of_steps(k, q, vec);
         const Expr *inside = vec ? p->vec_inside : p->sca_inside;
         const bool together =
