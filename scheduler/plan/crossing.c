@@ -1,6 +1,5 @@
 /* crossing.c: see crossing.h. */
 #include "scheduler/plan/crossing.h"
-#include "scheduler/cost/decide.h"
 #include "scheduler/plan/distribute.h"
 #include "utask/walk.h"
 
@@ -15,16 +14,14 @@ typedef struct Crossing {
 /* A unit can be given the part of the reader's domain that it wrote itself, along some dimension.
  */
 static bool moves_along(const Program *p, const Expr *e, const Tensor *t, const Tensor *lead) {
-    const bool pieces = device_is_gpu(p->schedule->device); /* units have them whole */
     int64_t n;
     if (e->kind || e->t != t) return false;
     for (int d = 0; d < t->rank; d++)
         for (int i = 0; i < lead->rank; i++)
-            if ((e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] &&
-                 t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1)) ||
-                (pieces && part_is_piece(p->cx, e->a[d], lead->axis[i], t->dim[d], &n)))
+            if (e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] &&
+                t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1))
                 return true;
-    return false;
+    return part_pieces(p, e, lead, &n) >= 0;
 }
 
 static void cross_load(void *user, Expr *e) {
