@@ -67,13 +67,14 @@ struct Segment { // of a thread's way, up to where others waited for it
 struct Recent { // an instruction that loads
     const void *pc;
     uintptr_t at;
-    uint32_t times, flying; // since threads met; since the thread waited for its loads
+    uint32_t times, flying; // since threads met; since the thread waited for its loads:
+    uint32_t met, waited;   // the counts of both then
 };
 struct Pointer { // that was loaded, and when it is there
     uintptr_t to;
     double ready;
 };
-constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDepth = 8;
+constexpr unsigned kEntries = 24, kRecent = 64, kWays = 8, kFlight = 8, kPointers = 8, kDepth = 8;
 struct Count {
     double now, began; // ns
     double ready, done,
@@ -89,6 +90,7 @@ struct Count {
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
+    uint32_t met, waited; // times
     Pointer pointer[kPointers];
     unsigned pointers;
     uintptr_t polled;

@@ -85,6 +85,8 @@ typedef struct DotsKernel {
     int64_t rows, columns; /* of a unit, as far as known */
     int bm, bv;
     bool by_row; /* neighbouring threads take neighbouring rows in the epilogue */
+    bool units;  /* matrix units multiply what they can */
+    bool placed; /* what units read of constants is known */
 } DotsKernel;
 
 #define MATRIX_WIDE 16  /* columns of a product by matrix units */
@@ -122,7 +124,8 @@ int64_t dots_column(const DotsPart *q);
 int64_t dots_share(const Kernel *g, const Axis *x, int64_t unknown);
 
 /* ---- dots_time.c ---- */
-/* Of a unit's sums, in ns. Requires the shape. */
+/* Of a unit's sums, in ns, from constants in the block's memory unless what is read of them is
+ * known and elsewhere. Requires the shape. */
 double dots_ns(const DotsKernel *k);
 
 /* ---- dots_shape.c ---- */

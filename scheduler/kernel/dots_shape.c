@@ -67,7 +67,7 @@ static double step_cycles(const Model *m, const DotsPart *q, int warps) {
     int sums = q->tm * q->tc;
     double math, memory;
     if (q->matrix) {
-        math = (double)div_up(warps, 4) * sums * 2 * MATRIX;
+        math = (double)div_up(warps, 4) * sums * 2 * MATRIX * m->warp / 32;
         memory = MATRIX_LINES * warps * (q->tm + q->tc * (MATRIX_WIDE / 8));
     } else { /* lanes with the same row or column load the same; 128 bytes a cycle */
         int tiles = m->warp / q->team, wide = tiles < q->nc ? tiles : q->nc,

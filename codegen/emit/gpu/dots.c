@@ -156,16 +156,19 @@ static void collect(Ahead *a, Expr *e, Expr *when) {
     collect(a, e->a[2], when ? e_and(c, when, e_not(c, is)) : e_not(c, is));
 }
 
-/* Binds row, lane and their axes to the position `at`. */
+/* Binds row, lane and their axes to the position `at` of a block's, where it has one. */
 static void bind_position(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    const char *row = k->by_row ? "at % rows" : "at / lanes",
-               *lane = k->by_row ? "at / rows" : "at % lanes";
-    fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
+    if (k->bm == 1)
+        fn_line(f, "const int row = 0, l = at;");
+    else if (k->by_row)
+        fn_line(f, "const int row = at %% %d, l = at / %d;", k->bm, k->bm);
+    else
+        fn_line(f, "const int row = at / %d, l = at %% %d;", k->bv, k->bv);
+    fn_open(f, "if (row < rows && l < lanes) {");
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
     dots_bind_rows(g, k, "first + row");
-    fn_line(f, "(void)row, (void)l;");
 }
 
 /* Opens a loop over this thread's positions, of which it has at most so many (0: any number). */
@@ -173,12 +176,12 @@ static Scope open_position(Group *g, const DotsKernel *k, int times) {
     Fn *f = &g->f;
     const Scope out = fn_here(f);
     if (times == 0)
-        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
+        fn_open(f, "for (int at = %s; at < %d; at += %s) {", g->crew.self, k->bm * k->bv,
+                g->crew.size);
     else {
         if (times > 1) fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", times);
         fn_line(f, times > 1 ? "const int at = %s + u * %s;" : "const int at = %s;", g->crew.self,
                 g->crew.size);
-        fn_open(f, "if (at < rows * lanes) {");
     }
     bind_position(g, k);
     return out;

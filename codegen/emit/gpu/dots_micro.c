@@ -374,6 +374,7 @@ static void call_dot(Group *g, const DotsKernel *k, const DotsPart *q, const cha
     Emit *em = g->em;
     Sb body = {.a = em->a}, *b = &body;
     place_text(b, g, q);
+    helper_text(em, "gpu/matrix.inc");
     sb_puts(b, "    if (idle) return;\n");
     warp_step(b, k, q, column);
     const char *name = emit_function(em, "dot", em->target->kernel,
