@@ -118,7 +118,9 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, 
     fn_close(f, inner);
 }
 
-/* Whether the function has a range of x, from `from` to `to`. */
+/* Whether the function has a range of x, from `from` to `to`; the second axis is from `low` to
+ * `high`.
+ */
 static bool in_range(const Group *g, const Axis *x) {
     return x == g->k->split || (g->k->s->op.strip && x == g->k->strip);
 }
@@ -136,6 +138,25 @@ void group_lane_tiles(Group *g, Axis *v, int tile) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, tile);
 }
 
+/* The ranges of a group of so many parts of one position that units share along two axes: in a run
+ * of fewer units only along the first. */
+static void second_range(Group *g, long long parts, const char *by) {
+    Fn *f = &g->f;
+    const int ways = g->k->s->op.ways;
+    const char *n = fn_expr(f, g->k->second->extent);
+    fn_line(f, "const int ways = nunit >= %lld ? %d : 1, sharers = nunit / ways;", parts * ways,
+            ways);
+    fn_line(f, "const int sharer = (int)bk_mini(unit / ways, sharers);");
+    fn_line(f, "const int64_t from = bk_share_at(%lld, sharer, sharers)%s;", parts, by);
+    fn_line(
+        f,
+        "const int64_t to = bk_share_at(%lld, (int)bk_mini(unit / ways + 1, sharers), sharers)%s;",
+        parts, by);
+    fn_line(
+        f, "const int64_t low = %s * (unit %% ways) / ways, high = %s * (unit %% ways + 1) / ways;",
+        n, n);
+}
+
 /* A unit's range where how many parts there are is known, and so few that their numbers need no
  * more than 32 bits: false otherwise. */
 static bool known_range(Group *g) {
@@ -146,6 +167,10 @@ static bool known_range(Group *g) {
         return false;
     const long long parts = (long long)div_up(n, each);
     const char *by = each == 1 ? "" : arena_printf(g->em->a, " * %lld", (long long)each);
+    if (g->k->second) {
+        second_range(g, parts, by);
+        return true;
+    }
     const char *to = arena_printf(g->em->a, "bk_share_at(%lld, unit + 1, nunit)%s", parts, by);
     fn_line(&g->f, "const int64_t from = bk_share_at(%lld, unit, nunit)%s, to = %s;", parts, by,
             n % each ? arena_printf(g->em->a, "bk_mini(%s, %lld)", to, (long long)n) : to);
@@ -209,15 +234,22 @@ void group_range(Group *g) {
     if (!known_range(g)) units_range(g, g->k->split, g->k->grain, "");
 }
 
-const char *group_from(const Group *g, const Axis *x) { return in_range(g, x) ? "from" : "0"; }
+static bool in_second(const Group *g, const Axis *x) { return g->k->second && x == g->k->second; }
+
+const char *group_from(const Group *g, const Axis *x) {
+    return in_second(g, x) ? "low" : in_range(g, x) ? "from" : "0";
+}
 const char *group_to(Group *g, const Axis *x) {
+    if (in_second(g, x)) return "high";
     return in_range(g, x) ? "to" : fn_expr(&g->f, x->extent);
 }
 
 const char *group_count(Group *g, int n, Axis *const *axis) {
     const char *all = NULL;
     for (int d = 0; d < n; d++) {
-        const char *size = in_range(g, axis[d]) ? "(to - from)" : group_to(g, axis[d]);
+        const char *size = in_second(g, axis[d])  ? "(high - low)"
+                           : in_range(g, axis[d]) ? "(to - from)"
+                                                  : group_to(g, axis[d]);
         all = all ? arena_printf(g->em->a, "%s * %s", all, size) : size;
     }
     return all ? all : "1";

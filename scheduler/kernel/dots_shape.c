@@ -106,8 +106,10 @@ int64_t dots_column(const DotsPart *q) {
 static bool block_rows(const DotsKernel *k, int bm, int64_t *rows) {
     int64_t left = bm;
     for (int d = k->nrow - 1; d >= 0; d--) {
-        const int64_t size = axis_size(k->row[d], -1);
+        const bool second = k->row[d] == k->g->second;
+        const int64_t size = second ? dots_share(k->g, k->row[d], -1) : axis_size(k->row[d], -1);
         if (left > 1 && k->row[d] == k->g->split) return false; /* a unit may have any number */
+        if (second && left > size) return false;                /* … or all of them */
         rows[d] = size < left ? size : left;
         if (rows[d] < 1 || left % rows[d] || (rows[d] > 1 && size % rows[d])) return false;
         left /= rows[d];

@@ -20,7 +20,8 @@ void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, 
     Fn *f = &g->f;
     for (int d = n - 1; d >= 0; d--) {
         Axis *x = axis[d];
-        const char *from = x == g->k->split ? "from + " : "", *size = group_count(g, 1, &x);
+        const char *from = group_from(g, x), *size = group_count(g, 1, &x);
+        from = strcmp(from, "0") ? arena_printf(f->a, "%s + ", from) : "";
         if (d == 0)
             fn_line(f, "const int64_t %c0 = %s(int64_t)(%s);", name, from, at);
         else {
