@@ -260,7 +260,8 @@ static void weights(Group *g, const DotsKernel *k, int part) {
 /* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + %s);", g->crew.room);
+    fn_line(f, "const int room = (int)(%s);", g->crew.room);
+    fn_line(f, "float *const block = (float *)(bk_shared() + room);");
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -313,8 +314,15 @@ void group_dots(Group *g) {
     const Scope out = fn_here(f);
     head(g, k);
     const char *end = group_to(g, k->v);
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
-    fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
+    const char *from = group_from(g, k->v);
+    if (g->parts && k->v == g->k->split)
+        fn_open(f, "for (int v0 = (int)from; v0 < (int)to; v0 += %d) {", k->bv);
+    else
+        fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", from, end, k->bv);
+    if (g->parts && k->v == g->k->split)
+        fn_line(f, "const int lanes = (int)to - v0 < %d ? (int)to - v0 : %d;", k->bv, k->bv);
+    else
+        fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     const bool first = loads_first(k);
     Ahead ahead;
     if (first) ahead = load_ahead(g, k);
