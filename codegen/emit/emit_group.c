@@ -2,6 +2,7 @@
  * writes the function's body; here is what the kinds share. */
 #include "codegen/emit/emit.h"
 #include "scheduler/cost/cost.h"
+#include "scheduler/kernel/frame.h"
 #include <ctype.h>
 
 /* ---- how the function names things ----------------------------------------------------------- */
@@ -60,6 +61,13 @@ static const char *group_load(Fn *f, Expr *e) {
     for (int i = 0; i < g->k->n; i++) /* a member is read at its own position only */
         if (g->k->t[i] == e->t) return arena_printf(f->a, "m%d", i);
     return g->loaded ? g->loaded(g, e) : NULL;
+}
+
+static bool group_own(const Fn *f, const Tensor *t) {
+    const Group *g = f->user;
+    for (int i = 0; i < g->k->n; i++)
+        if (g->k->t[i] == t) return true;
+    return false;
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -187,11 +195,50 @@ static void put_unit(const Group *g, Sb *decl, Sb *params, Sb *args, Sb *whole) 
             g->parts, g->parts);
 }
 
+/* The range of axis x that this unit has, shared in grains: PREFIXfrom to PREFIXto. */
+static void units_range(Group *g, const Axis *x, Expr *grains, const char *prefix) {
+    Fn *f = &g->f;
+    const char *whole = fn_expr(f, x->extent), *grain = fn_expr(f, grains);
+    const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
+    fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
+            n, grain);
+    if (!g->k->s->op.inner) {
+        fn_line(f, "const int64_t %sfrom = parts * unit / nunit * grain;", prefix);
+        fn_line(f, "const int64_t %sto = bk_mini(parts * (unit + 1) / nunit * grain, all);",
+                prefix);
+        return;
+    }
+    long long edge = g->k->s->op.edge;
+    fn_line(f, "const int64_t %sfrom = unit == 0 ? 0 : parts * unit / nunit * grain + %lld;",
+            prefix, edge);
+    fn_line(f,
+            "const int64_t %sto = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * "
+            "grain, all) + %lld;",
+            prefix, whole, edge);
+}
+
+/* The unit's range with the frame around it. */
+static void whole_range(Group *g) {
+    Fn *f = &g->f;
+    const Kernel *k = g->k;
+    if (k->s->op.strip)
+        fn_line(f, "const int64_t whole_from = first, whole_to = end;");
+    else if (k->frame->split)
+        units_range(g, k->frame->split, e_int(f->c, k->s->op.grain), "whole_");
+    else
+        fn_line(f, "if (unit != 0) return;");
+}
+
 void group_range(Group *g) {
     Fn *f = &g->f;
     for (int i = 0; i < g->k->n; i++) {
         fn_count(f, g->k->value[i]);
         fn_count(f, g->k->position[i]);
+    }
+    if (g->k->frame) {
+        whole_range(g);
+        group_frame(g);
+        return;
     }
     if (g->k->s->op.strip) { /* a unit without a part has none of a strip */
         const char *apiece = fn_expr(f, g->k->apiece);
@@ -202,22 +249,7 @@ void group_range(Group *g) {
         fn_line(f, "if (unit != 0) return;");
         return;
     }
-    if (known_range(g)) return;
-    const char *whole = fn_expr(f, g->k->split->extent), *grain = fn_expr(f, g->k->grain);
-    const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
-    fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
-            n, grain);
-    if (!g->k->s->op.inner) {
-        fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
-        fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
-        return;
-    }
-    long long edge = g->k->s->op.edge;
-    fn_line(f, "const int64_t from = unit == 0 ? 0 : parts * unit / nunit * grain + %lld;", edge);
-    fn_line(f,
-            "const int64_t to = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * "
-            "grain, all) + %lld;",
-            whole, edge);
+    if (!known_range(g)) units_range(g, g->k->split, g->k->grain, "");
 }
 
 const char *group_from(const Group *g, const Axis *x) { return in_range(g, x) ? "from" : "0"; }
@@ -289,6 +321,7 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
                 .around = em->target->apart || emit_is_gpu(em) ? group_around : NULL,
                 .symbol = group_symbol,
                 .load = group_load,
+                .own = group_own,
                 .user = g};
 }
 
@@ -296,6 +329,15 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
 static bool in_own_memory(const Tensor *t) {
     const Mem *m = mem_of(t);
     return m && m->block == BLOCK_OWN;
+}
+
+/* The path of a node, without its type where its name begins with that. */
+static const char *call_comment(Emit *em, const char *path) {
+    const char *type = path ? strrchr(path, '(') : NULL, *slash = path ? strrchr(path, '/') : NULL;
+    const char *name = slash ? slash + 1 : path;
+    const size_t n = type ? strcspn(type + 1, ")") : 0;
+    if (!type || type <= name + n || strncmp(name, type + 1, n)) return emit_comment(em, path);
+    return emit_comment(em, arena_strndup(em->a, path, (size_t)(type - path) - 1));
 }
 
 void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args) {
@@ -350,7 +392,7 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     if (em->p->schedule->device->backend == BACKEND_EMULATED) /* nobody else is told */
         vec_push(em->a, &em->estimates,
                  ((Estimate){name, g->ns > 0 ? g->ns : estimate_ns(em->p, s)}));
-    fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
+    fn_line(kernel, "%s(%s); /* %s */", name, args.p, call_comment(em, k->t[k->n - 1]->path));
 }
 
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {

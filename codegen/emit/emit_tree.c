@@ -41,7 +41,8 @@ const char *tree_tensor(Fn *f, Tensor *t) {
     case TK_VIEW: return tree_tensor(f, t->base);
     case TK_CONST: return emit_const(f->em, t);
     case TK_INPUT:
-        return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
+        return arena_printf(f->a, "((const %s *)%s)", c_store(t->dtype),
+                            input_name(f->em, t->index));
     default:
         note_tensor(f->user, t);
         check_phase(f->user, t, NULL);

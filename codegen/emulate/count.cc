@@ -78,16 +78,17 @@ struct Function {
     std::vector<uint32_t> times;
 };
 
-// Of elementary functions: operations that wait for one another, in multiply-adds (a reciprocal
-// takes six, a comparison and its choice three), and instructions, as in the machine code for
-// sm_90.
+// Of divisions and elementary functions: operations that wait for one another, in multiply-adds (a
+// reciprocal takes six, a comparison and its choice three), and instructions, as in the machine
+// code for sm_90.
 struct Math {
     double depth, instructions;
 };
-const std::map<std::string, Math> elementary = {
-    {"bk_expf", {17, 17}}, {"bk_sigmoidf", {27, 25}}, {"bk_tanhf", {24, 24}},
-    {"bk_erff", {35, 35}}, {"bk_logf", {21, 21}},     {"bk_log1pf", {29, 29}},
-    {"bk_sinf", {20, 26}}, {"bk_cosf", {20, 26}},     {"bk_powf", {40, 40}}};
+const std::map<std::string, Math> elementary = {{"bk_expf", {17, 17}},   {"bk_sigmoidf", {27, 25}},
+                                                {"bk_tanhf", {24, 24}},  {"bk_dividef", {12, 10}},
+                                                {"bk_erff", {35, 35}},   {"bk_logf", {21, 21}},
+                                                {"bk_log1pf", {29, 29}}, {"bk_sinf", {20, 26}},
+                                                {"bk_cosf", {20, 26}},   {"bk_powf", {40, 40}}};
 
 std::deque<Function> functions;
 std::unordered_map<const void *, uint32_t> by_entry;
@@ -207,7 +208,7 @@ void arrive(Thread *t) {
     c.ready = c.own = c.done = c.chain = c.base = 0;
     for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = c.there[i] = 0;
     c.slowest = k_near;
-    for (Recent &r : c.recent) r.flying = 0;
+    c.waited++;
 }
 
 // An operation of so many ns, of what is loaded and computed.
@@ -239,6 +240,27 @@ bool in_function(const Thread *t) {
         else if (!functions[t->calls[i].function].helper)
             return false;
     return false;
+}
+
+// The instruction at pc among the recent ones, in place of one that nothing is known of if there
+// is.
+Recent &recent_of(Count &c, const void *pc) {
+    const uintptr_t at = (reinterpret_cast<uintptr_t>(pc) * 0x9E3779B97F4A7C15u) >> 32;
+    Recent *r = &c.recent[at % kRecent];
+    for (unsigned i = 0; i < kWays; i++) {
+        Recent *x = &c.recent[(at + i) % kRecent];
+        if (x->pc == pc) {
+            r = x;
+            break;
+        }
+        if (r->pc && r->met == c.met && (!x->pc || x->met != c.met)) r = x;
+    }
+    if (r->pc != pc || r->met != c.met) *r = {pc, 0, 0, 0, c.met, c.waited};
+    if (r->waited != c.waited) {
+        r->flying = 0;
+        r->waited = c.waited;
+    }
+    return *r;
 }
 
 // When a load arrives that takes so many ns and waits for others, `behind` one behind the other.
@@ -277,7 +299,8 @@ void go_on(Thread *t, double at, const Segment *path) {
     c.path = path;
     c.used = 0;
     c.instructions = c.waits = 0;
-    for (Recent &r : c.recent) r = Recent();
+    c.met++;
+    c.waited++;
 }
 
 // What few threads do for long, before they meet the others.
@@ -437,11 +460,14 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
     } else if (at < device.heap.low || at >= device.heap.high) {
         return; // the kernel's constants
     }
-    Recent &r = c.recent[(reinterpret_cast<uintptr_t>(pc) >> 1) % kRecent];
-    if (r.pc != pc) r = {pc, 0, 0, 0};
+    Recent &r = recent_of(c, pc);
     const unsigned behind = std::exchange(c.behind, 0u);
     if (r.times && r.at == at) return; // it is in a register still
-    if (r.flying == kFlight) arrive(t);
+    if (r.flying == kFlight) {
+        arrive(t);
+        r.flying = 0;
+        r.waited = c.waited;
+    }
     r.at = at;
     r.times++;
     r.flying++;
@@ -464,15 +490,14 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
         c.pointer[c.pointers++ % kPointers] = {value, there};
 }
 
-void count_copy(Thread *t, uintptr_t from) {
+double count_copy(Thread *t, uintptr_t from) {
     const Latency &l = latency();
     const bool on_chip = from >= device.shared_space.low && from < device.shared_space.high;
     issue(t, 2);
-    if (!from) return;
+    if (!from) return t->count.now;
     loads[on_chip ? k_near : k_device]++;
     const unsigned behind = std::exchange(t->count.behind, 0u);
-    t->count.copied =
-        std::max(t->count.copied, arrives(t->count, behind, on_chip ? l.remote : l.device));
+    return arrives(t->count, behind, on_chip ? l.remote : l.device);
 }
 void count_then(Thread *t, int depth) {
     Count &c = t->count;
@@ -485,10 +510,7 @@ void count_behind(Thread *t, int loads) {
     t->count.behind = std::min(static_cast<unsigned>(loads), kDepth - 1);
 }
 
-void count_copied(Thread *t) {
-    spend(t, k_device, t->count.copied - t->count.now);
-    t->count.copied = 0;
-}
+void count_copied(Thread *t, double there) { spend(t, k_device, there - t->count.now); }
 
 void count_flag(Thread *t, uintptr_t at, bool write) {
     const Latency &l = latency();

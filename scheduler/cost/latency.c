@@ -9,6 +9,7 @@
 #include "scheduler/cost/decide.h"
 #include "utask/product.h"
 #include "utask/walk.h"
+#include "utask/windows.h"
 
 #include <math.h>
 
@@ -79,7 +80,8 @@ static double terms_of(const PathWalk *k, const Expr *reduce) {
 /* By the block, as one matrix product (scheduler/kernel/dots.h). */
 static bool is_product(const PathWalk *k, Expr *e) {
     if (k->s->op.kernel && !k->s->op.sums_ns) return false;
-    return is_fast_product(e) && dtype_is_float(e->dtype) && terms_of(k, e) >= PRODUCT_LEAST;
+    if (!dtype_is_float(e->dtype) || terms_of(k, e) < PRODUCT_LEAST) return false;
+    return is_fast_product(e) || (k->s->op.sums_ns && padded_product(k->p->cx, e));
 }
 
 static double exchange_ns(const Device *d, double team) {

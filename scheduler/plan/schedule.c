@@ -389,6 +389,18 @@ static double schedule_for(Scheduler *x, int units) {
     return schedule(x, x->p->top).team;
 }
 
+static bool is_in_cluster(void *user, const Stmt *s) {
+    (void)user;
+    return s->level == LEVEL_CLUSTER;
+}
+
+/* Where there are clusters the chip has fewer units, for all that is planned from now on. The team
+ * asks for all the same: some chips have room for more clusters. */
+static void plan_clusters(Program *p) {
+    Schedule *k = p->schedule;
+    if (seq_any(p->top, is_in_cluster, NULL)) k->units = device_clustered(k->device, k->units);
+}
+
 void pass_schedule(Program *p) {
     Schedule *k = p->schedule;
     Scheduler x = {p, p->cx, k, k->device, LEVEL_TEAM, false, map_new(p->cx->a)};
@@ -413,4 +425,5 @@ void pass_schedule(Program *p) {
         k->estimate_ns = schedule_for(&x, units);
     k->speedup = k->estimate_ns < alone ? alone / k->estimate_ns : 1;
     if (decide(p, X_TEAM, &all, alone, k->estimate_ns)) k->team = k->units;
+    plan_clusters(p);
 }

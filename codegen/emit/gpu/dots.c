@@ -22,11 +22,13 @@ void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, 
         Axis *x = axis[d];
         const char *from = x == g->k->split ? "from + " : "", *size = group_count(g, 1, &x);
         if (d == 0)
-            fn_line(f, "const int64_t %c0 = %s(int64_t)(%s);", name, from, at);
+            fn_line(f, "const int64_t %c0 = %s%s;", name, from, at);
         else {
-            fn_line(f, "const int64_t %c%d = %s(int64_t)((%s)(%s) %% (%s)%s);", name, d, from, type,
-                    at, type, size);
-            fn_line(f, "const %s %s%d = (%s)(%s) / (%s)%s;", type, rest, d, type, at, type, size);
+            const bool wide = size[strspn(size, "0123456789")] != 0; /* no number, perhaps wider */
+            const char *of = arena_printf(f->a, wide ? "(%s)(%s)" : "%s%s", wide ? type : "", size);
+            if (d == n - 1) at = arena_printf(f->a, "(%s)(%s)", type, at);
+            fn_line(f, "const int64_t %c%d = %s%s %% %s;", name, d, from, at, of);
+            fn_line(f, "const %s %s%d = %s / %s;", type, rest, d, at, of);
             at = arena_printf(f->a, "%s%d", rest, d);
         }
         fn_bind(f, e_axis(f->c, x), arena_printf(f->a, "%c%d", name, d));
@@ -40,8 +42,8 @@ void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
 
 /* Copies a chunk's operands. */
 static void copy_chunk(Group *g, const DotsKernel *k, int i, const char *at, const char *buffer) {
-    if (!k->part[i].whole) dots_copy(g, k, i, false, at, buffer);
-    if (!k->part[i].packed) dots_copy(g, k, i, true, at, buffer);
+    for (int vec = 0; vec < 2; vec++)
+        if (part_copies(&k->part[i], vec)) dots_copy(g, k, i, vec, at, buffer);
 }
 
 /* Whether the block always copies a chunk first, between two barriers. */
@@ -60,20 +62,32 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
     if (i || !begins_by_chunks(k))
         fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
-    copy_chunk(g, k, i, "0", "0");
-    if (q->buffers > 1) {
-        fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
-        fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
+    const int ahead = q->buffers - 1, begin = ahead * q->chunk;
+    if (!ahead) {
+        copy_chunk(g, k, i, "0", "0");
+        fn_line(f, "bk_copied();");
+        fn_line(f, "%s;", g->crew.meet);
+        dots_step(g, k, i, "0", "0");
+        return;
     }
-    fn_line(f, "bk_copied();");
+    /* Number n of the chunks is copied while the one `ahead` before it is multiplied, and the first
+     * ones while none is: the copies are one piece of code. */
+    fn_open(f, "BK_UNROLL_BY(1) for (int64_t step = -%d; step < steps; step += %d) {", begin,
+            q->chunk);
+    fn_line(f, "const int n = (int)((step + %d) / %d), next = n %% %d, now = (n + 1) %% %d;", begin,
+            q->chunk, q->buffers, q->buffers);
+    fn_open(f, "if (step >= 0) {");
+    fn_line(f, ahead > 1 ? "bk_copied_but<%d>();" : "bk_copied();", ahead - 1);
     fn_line(f, "%s;", g->crew.meet);
-    if (q->buffers > 1) {
-        fn_open(f, "if (step + %d < steps) {", q->chunk);
-        copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
-        fn_end(f);
-    }
-    dots_step(g, k, i, q->buffers > 1 ? "step" : "0", q->buffers > 1 ? "now" : "0");
-    if (q->buffers > 1) fn_end(f);
+    fn_end(f);
+    fn_open(f, "if (step + %d < steps) {", begin);
+    copy_chunk(g, k, i, arena_printf(f->a, "step + %d", begin), "next");
+    fn_end(f);
+    if (ahead > 1) fn_line(f, "bk_commit();");
+    fn_open(f, "if (step >= 0) {");
+    dots_step(g, k, i, "step", "now");
+    fn_end(f);
+    fn_end(f);
 }
 
 /* The sums of one part for the block of rows and columns at hand. */
@@ -293,7 +307,8 @@ static void copy_whole(Group *g, const DotsKernel *k) {
     }
     fn_close(f, out);
     for (int i = 0; i < k->npart; i++)
-        if (k->part[i].staged && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
+        if (k->part[i].whole && k->part[i].staged && !dots_kept(&k->part[i]))
+            copy_under_condition(g, k, i, true);
 }
 
 /* Whether copies pass through registers: then threads wait for them, and what else they load has to
