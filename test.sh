@@ -156,12 +156,16 @@ gpu_synchronization() {
     "$PYTHON" -m models lstm_operator --small --layers 3 --length 4 --hidden 128 --out "$work"
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm rae --small --batch 1 --length 9 --hidden 16 --out "$work"
+    "$PYTHON" -m models experts_dispatch --small --batch 20 --width 32 --out "$work"
+    "$PYTHON" -m models seq2seq --small --limit 2 --batch 20 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID \
-        "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather}
+        "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather,experts_dispatch,seq2seq}
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
+    "$PYTHON" -m models seq2seq_scan --small --batch 1 --vocabulary 200 --length 3 --out "$work"
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --units 3 --schedule partial=on,core=off "$work"/seq2seq_scan
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
-        "$work"/{attention_grow,blockdrop,experts_gather,treelstm,trips_if}
+        "$work"/{attention_grow,blockdrop,experts_gather,experts_dispatch,seq2seq,treelstm,trips_if}
 }
 
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
@@ -176,7 +180,6 @@ hipify() {
 
 # The examples with Ray, with the wheel.
 ray_examples() {
-    environment $RAY_VENV cmake/requirements-ray.txt
     install_package $RAY_VENV
     "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 300
 }
@@ -267,6 +270,14 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
     [[ $(uname -m) == x86_64 ]] || return 0
     "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
+}
+
+# Copies with padding and of repeated rows; results that are stored with the padding of the next layer.
+paddings() {
+    "$PYTHON" tests/random/padded_check.py 6 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/padded_check.py 12 --seed $((SEED + 100)) --target interp --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/padded_check.py 4 --seed $((SEED + 200)) --threads 3 --cpu x86-64-v3 --braid $BRAID
 }
 
 # Blocks of networks strip by strip, of other sizes than their own choice too; and that units meet where they must.
@@ -363,7 +374,7 @@ exports() {
 matrix_units() {
     local target
     for target in emulate:cuda emulate:hip; do
-        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
+        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --seed $SEED --braid $BRAID
         "$PYTHON" tests/gpu/spans_check.py 6 $LOGS/spans --target $target --seed $SEED --braid $BRAID
     done
 }
@@ -382,7 +393,10 @@ compile_cuda() {
     compile_for cuda:sm_90 cuda:sm_80 cuda:sm_100
     "$PYTHON" tests/gpu/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 }
-compile_hip() { compile_for hip:gfx90a hip:gfx1030 hip:gfx908; }
+compile_hip() {
+    compile_for hip:gfx90a hip:gfx1030 hip:gfx908
+    "$PYTHON" tests/gpu/gpu_gcn.py --braid $BRAID
+}
 
 # The Python package: installed as a user does, then called in every way.
 python_package_tests() {
@@ -403,7 +417,7 @@ side_by_side() {
 }
 
 # ---- running them
-declare -A name_of=() began=()
+declare -A name_of=() began=() waits=()
 passed=0 failed=0
 
 # finished STATUS NAME SECONDS
@@ -423,6 +437,7 @@ wait_for_one() {
     local pid status=0
     wait -n -p pid || status=$?
     finished $status "${name_of[$pid]}" $((SECONDS - began[$pid]))
+    [[ ! ${waits[$pid]:-} ]] || JOBS=$((JOBS - 1))
     unset "name_of[$pid]"
 }
 
@@ -436,6 +451,15 @@ step() {
     name_of[$!]=$name
     began[$!]=$SECONDS
 }
+
+# A step beyond those two at a time: it waits for the network more than for a processor.
+beside() {
+    JOBS=$((JOBS + 1))
+    step "$@"
+    [[ $failed -ne 0 ]] || waits[$!]=yes
+}
+# after NAME: waits for the end of that step.
+after() { while [[ " ${name_of[*]} " == *" $1 "* ]]; do wait_for_one; done; }
 barrier() { while [[ ${#name_of[@]} -gt 0 ]]; do wait_for_one; done; }
 
 setup
@@ -448,7 +472,8 @@ data=$("$PYTHON" -c 'import onnx; print(onnx.__path__[0])')/backend/test/data
 step build build release
 step wheel python_package
 barrier
-[[ $without_torch ]] || step torch-setup setup_torch
+[[ $without_torch ]] || beside torch-setup setup_torch
+beside ray-setup setup_ray
 step house house
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
@@ -457,6 +482,7 @@ step counts "$PYTHON" tests/counts.py --graphs 40 --seed $SEED --braid $BRAID
 step newer-onnx newer_onnx_tests
 step readme "$PYTHON" tests/readme.py
 step python python_package_tests
+after ray-setup
 step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step attentions attentions
@@ -476,6 +502,7 @@ step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step tails "$PYTHON" tests/random/tail_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
+step paddings paddings
 step blocks blocks
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID
@@ -488,12 +515,15 @@ step mutated mutated
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
-step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.8 --braid $BRAID rnnt lstm_operator treelstm seq2seq mamba earlyexit_3
+step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.9 --braid $BRAID
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
+step gpu-captured "$PYTHON" tests/gpu/captured.py --braid $BRAID
+step gpu-traces "$PYTHON" tests/gpu/trace_check.py --braid $BRAID
 step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-partial "$PYTHON" tests/gpu/partial_check.py 16 --seed $SEED --braid $BRAID
 step emulated-beside "$PYTHON" tests/gpu/beside_check.py 6 --seed $SEED --braid $BRAID
 step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 45
@@ -531,6 +561,7 @@ step conformance conformance $BRAID interp
 if [[ $without_torch ]]; then
     echo "left out, without torch: hipify, torch-modules, torch-operator"
 else
+    after torch-setup
     step hipify hipify
     step torch-modules torch_modules
     step torch-operator torch_operator

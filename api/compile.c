@@ -111,6 +111,8 @@ static const Pass passes[] = {
      "weighs groups; levels are given to the branches that it makes"},
     {"replicate", pass_replicate, STAGE_GROUPED, STAGE_GROUPED,
      "what every unit computes is not scheduled"},
+    {"partial", pass_partial, STAGE_GROUPED, STAGE_GROUPED,
+     "of the groups as they are in the end; what it makes is scheduled like them"},
     {"host", pass_host, STAGE_GROUPED, STAGE_GROUPED,
      "units do not wait for what is there when they begin"},
     {"schedule", pass_schedule, STAGE_GROUPED, STAGE_LEVELLED, "of the final statements"},

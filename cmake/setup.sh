@@ -66,8 +66,8 @@ environment() {
         python3 -m venv "$1" &&
             "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
                 --only-binary :all: --requirement "$2"
-    } >build/wheels.log 2>&1 || {
-        tail -n 20 build/wheels.log >&2
+    } >"$1.log" 2>&1 || {
+        tail -n 20 "$1.log" >&2
         fail "the Python environment $1 cannot be made"
     }
     echo "$stamp" >"$1/stamp"
@@ -112,6 +112,7 @@ setup_tests() {
 
 # Installs what the tests with PyTorch need: about 5 GB.
 setup_torch() { environment $TORCH_VENV cmake/requirements-torch.txt; }
+setup_ray() { environment $RAY_VENV cmake/requirements-ray.txt; }
 
 # Installs a newer onnx in a folder of its own. Use it with PYTHONPATH=$NEWER_ONNX_DIR $PYTHON.
 newer_onnx() {

@@ -125,6 +125,10 @@ void pass_host(Program *p);
  * their way. */
 void pass_replicate(Program *p);
 
+/* Requires the final groups. On GPUs, a reduction of what units make together becomes one of what
+ * each unit has reduced of its own part, by every unit (Stmt.each). */
+void pass_partial(Program *p);
+
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);
 

@@ -10,6 +10,14 @@ Expr *padded_load(Cx *c, Expr *x, Expr **inside) {
     return x->op == E_LOAD && x->dtype == DT_F32 ? x : NULL;
 }
 
+bool padded_product(Cx *c, Expr *e) {
+    SumProduct p;
+    Expr *inside;
+    bool is = product_of(e, &p);
+    for (int i = 0; is && i < 2; i++) is = padded_load(c, p.factor[i], &inside);
+    return is;
+}
+
 /* The bound  slack <= second - first  as one on the steps of an axis of the sum. */
 static bool bound(Cx *c, Windows *s, Expr *first, Expr *second, int64_t slack) {
     if (first->dtype != DT_I64) return false;

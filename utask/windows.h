@@ -29,6 +29,8 @@ typedef struct Windows {
 /* The load of float32 that x is, and where it is inside (NULL: everywhere): elsewhere x is 0. NULL:
  * x is no such load. */
 Expr *padded_load(Cx *c, Expr *x, Expr **inside);
+/* Whether e is a sum of products of such loads. */
+bool padded_product(Cx *c, Expr *e);
 /* Whether reduction e is such a sum, over a domain of n axes of which one is laid over `lanes`
  * lanes. Fills *s if so. */
 bool windows_of(Cx *c, Expr *e, int n, Axis *const *domain, int lanes, Windows *s);

@@ -53,6 +53,12 @@ typedef struct Phases {
     int n;                  /* products */
 } Phases;
 
+/* A function of the text for a GPU: its parts, and where it is in Emit.functions. */
+typedef struct TextFunction {
+    const char *name, *qualifier, *params, *body;
+    size_t at, bytes;
+} TextFunction;
+
 typedef struct Emit {
     Program *p;
     Cx *c;
@@ -62,9 +68,10 @@ typedef struct Emit {
     Sb helpers; /* texts that kernels of some kinds use */
     Sb kernels; /* prototypes of micro-kernels, and of groups that stand apart */
     Sb prototypes;
-    Sb functions;            /* and types; they precede the kernel */
-    VEC(const char *) apart; /* functions that are compiled beside the kernel */
-    Sb body;                 /* the kernel's body */
+    Sb functions;               /* and types; they precede the kernel */
+    VEC(TextFunction) function; /* of a GPU, the groups' of them */
+    VEC(const char *) apart;    /* functions that are compiled beside the kernel */
+    Sb body;                    /* the kernel's body */
     Sb *weights; /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
     Map *function_name;       /* by text */
     Map *extern_files;        /* hand-written bodies that are pasted already */
@@ -143,6 +150,8 @@ const char *fn_uniform(Fn *f, Expr *e);
 const char *fn_temp(Fn *f, Expr *e); /* the same, always a variable, unless constant */
 /* The pointer to element *flat of t is the result plus *flat, which may change. */
 const char *fn_around(Fn *f, Tensor *t, Expr **flat);
+/* The text of a load's place. */
+const char *fn_at(Fn *f, Expr *flat);
 /* The call that records fault `site`, with the values that cond tells; for where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);
 /* A position in the text: depth of braces, and how many expressions have variables. */
@@ -237,6 +246,9 @@ bool count_is_small(int n, Axis *const *axis);
 /* Begins the function: computes this unit's range [from, to) of the split axis. Without a split
  * axis only unit 0 continues. */
 void group_range(Group *g);
+/* Fills what of the frame around a group's values is in the unit's range [whole_from, whole_to),
+ * and computes that of the values. */
+void group_frame(Group *g);
 /* Opens the loop over this unit's range of axis x. */
 void group_loop(Group *g, Axis *x, const char *name);
 /* Printers, one for each kind of kernel. */
@@ -266,6 +278,8 @@ Crew crew_of(Emit *em, const Kernel *k);
 const char *resident_name(Emit *em, const Resident *r);
 /* Whether t stands for such a part: then it may be in on-chip memory. */
 bool is_resident(const Emit *em, const Tensor *t);
+/* The address of the input with that number. */
+const char *input_name(Emit *em, int input);
 /* Declares these pointers. Call it after all groups are emitted. */
 void residents_declare(Emit *em, Sb *to);
 /* Prefetches the constants of k that are planned to be. */

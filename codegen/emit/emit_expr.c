@@ -63,7 +63,8 @@ static void put_line(Fn *f, const char *fmt, va_list ap) {
     char small[512];
     va_copy(again, ap);
     int n = vsnprintf(small, sizeof small, fmt, ap);
-    for (int i = 0; i < f->indent; i++) sb_puts(f->out, "    ");
+    /* The deep loops of a GPU's functions would be a tenth of their text. */
+    for (int i = 0; i < f->indent; i++) sb_puts(f->out, emit_is_gpu(f->em) ? "  " : "    ");
     if (n < (int)sizeof small)
         sb_puts(f->out, small);
     else {
@@ -235,6 +236,8 @@ static const char *scalar(Fn *f, Expr *e) {
         const int depth = function_depth(f, e) - 1;
         if (depth) x = arena_printf(f->a, "bk_then(%s, %d)", x, depth);
     }
+    if (e->op == E_DIV && k < C_INT && k != C_F64 && f->around && emit_is_gpu(f->em))
+        return rounded(f, e->dtype, arena_printf(f->a, "bk_dividef(%s, %s)", x, y));
     Sb s = {.a = f->a};
     for (const char *p = pattern(f, e); *p;) {
         int n = (int)strspn(p, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
@@ -671,10 +674,31 @@ const char *fn_around(Fn *f, Tensor *t, Expr **flat) {
     return f->around ? f->around(f, t, flat) : f->tensor(f, t);
 }
 
+/* Loads in e that wait for each other. */
+static int loads_deep(Map *seen, const Expr *e) {
+    if (!(e->flags & EF_LOAD)) return 0;
+    const uint64_t key = (uint64_t)e->id + 1;
+    intptr_t most = (intptr_t)map_geti(seen, key);
+    if (most) return (int)most - 1;
+    for (int i = 0; i < e->n; i++) {
+        const int n = loads_deep(seen, e->a[i]);
+        if (n > most) most = n;
+    }
+    most += e->op == E_LOAD;
+    map_seti(seen, key, (void *)(most + 1));
+    return (int)most;
+}
+
+const char *fn_at(Fn *f, Expr *flat) {
+    const char *at = fn_expr(f, flat);
+    if (!f->around || !emit_is_gpu(f->em) || !(flat->flags & EF_LOAD)) return at;
+    return arena_printf(f->a, "bk_behind(%s, %d)", at, loads_deep(map_new(f->a), flat));
+}
+
 static const char *element(Fn *f, Expr *e) {
     Expr *at = flat_of(f->c, e);
     const char *p = fn_around(f, e->t, &at);
-    return fn_loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_expr(f, at)));
+    return fn_loaded(f, e->dtype, arena_printf(f->a, "%s[%s]", p, fn_at(f, at)));
 }
 
 const char *fn_expr(Fn *f, Expr *e) {

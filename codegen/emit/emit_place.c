@@ -37,6 +37,9 @@ void tree_take(Tree *x, const char *path, const char *name, const char *type, co
 }
 
 const char *tree_base(const Tree *x, const Mem *m) {
+    if (m->block == BLOCK_OWN)
+        return arena_printf(x->em->a, "bk_shared() + %lld",
+                            (long long)(x->em->p->mem->shared - x->em->p->mem->own));
     if (m->block) return arena_printf(x->em->a, "bk_block_memory(%d)", m->block - 1);
     return m->frame ? "frame" : "k->arena";
 }

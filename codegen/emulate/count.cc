@@ -19,6 +19,7 @@
 #include <deque>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 namespace emu {
 
@@ -36,16 +37,16 @@ struct Latency {
     double fence;      // with stores on the way
     double fence_idle; // without
     double shuffle;
-    double matrix;         // a product of the matrix units
+    double matrix;         // an instruction of the matrix units, behind another
     double block, cluster; // a barrier, after the last thread came
 };
 // H100 SXM at 1.755 GHz. Loads, shuffles, multiply-adds: Luo et al., "Dissecting the NVIDIA Hopper
 // Architecture through Microbenchmarking" (2024): 29 cycles shared, 180 distributed shared, 262 to
 // 273 L2. A fence waits for the acknowledgement of stores, about an L2 round trip and a half.
-const Latency cuda = {0.57, 4, 2.3, 16.5, 103, 150, 150, 230, 30, 13, 19, 12, 110};
+const Latency cuda = {0.57, 4, 2.3, 16.5, 103, 150, 150, 230, 30, 13, 9.5, 12, 110};
 // MI250X at 1.7 GHz: LDS 64 cycles, L2 about 290 ns loaded by one wave (Chips and Cheese, 2022 to
 // 2023); four SIMDs issue an instruction of a wave of 64 in four cycles.
-const Latency hip = {2.4, 4, 4.7, 38, 0, 290, 200, 350, 50, 30, 38, 24, 0};
+const Latency hip = {2.4, 4, 4.7, 38, 0, 290, 200, 350, 50, 30, 19, 24, 0};
 
 enum Kind : uint8_t {
     k_device,
@@ -69,20 +70,25 @@ const char *const kind_name[] = {"device memory",        "shared memory",  "remo
 struct Function {
     std::string name;
     bool helper;             // of the dialect: what it takes is its caller's
+    bool group;              // the scheduler has estimated it
     const struct Math *math; // an elementary function
-    double longest;          // call of any thread, ns
+    // Of a group: when the last thread of each block began a call, and ended it; calls that each
+    // thread has begun.
+    std::vector<std::pair<double, double>> visit;
+    std::vector<uint32_t> times;
 };
 
-// Of elementary functions: operations that wait for one another, in multiply-adds (a reciprocal
-// takes six, a comparison and its choice three), and instructions, as in the machine code for
-// sm_90.
+// Of divisions and elementary functions: operations that wait for one another, in multiply-adds (a
+// reciprocal takes six, a comparison and its choice three), and instructions, as in the machine
+// code for sm_90.
 struct Math {
     double depth, instructions;
 };
-const std::map<std::string, Math> elementary = {
-    {"bk_expf", {17, 17}}, {"bk_sigmoidf", {27, 25}}, {"bk_tanhf", {24, 24}},
-    {"bk_erff", {35, 35}}, {"bk_logf", {21, 21}},     {"bk_log1pf", {29, 29}},
-    {"bk_sinf", {20, 26}}, {"bk_cosf", {20, 26}},     {"bk_powf", {40, 40}}};
+const std::map<std::string, Math> elementary = {{"bk_expf", {17, 17}},   {"bk_sigmoidf", {27, 25}},
+                                                {"bk_tanhf", {24, 24}},  {"bk_dividef", {12, 10}},
+                                                {"bk_erff", {35, 35}},   {"bk_logf", {21, 21}},
+                                                {"bk_log1pf", {29, 29}}, {"bk_sinf", {20, 26}},
+                                                {"bk_cosf", {20, 26}},   {"bk_powf", {40, 40}}};
 
 std::deque<Function> functions;
 std::unordered_map<const void *, uint32_t> by_entry;
@@ -154,15 +160,16 @@ uint32_t function_of(const void *entry) {
                      f.name == "bk_cluster_barrier" || f.name == "bk_keep";
     f.helper = !own && (f.name.compare(0, 3, "bk_") == 0 || f.name.compare(0, 2, "__") == 0 ||
                         is_part(f.name));
+    f.group = estimates().count(f.name) > 0;
     auto math = elementary.find(f.name);
     f.math = math != elementary.end() ? &math->second : nullptr;
-    f.longest = 0;
     functions.push_back(f);
     return by_entry[entry] = static_cast<uint32_t>(functions.size() - 1);
 }
 
 void note(Thread *t, uint32_t function, Kind kind, double ns) {
     Count &c = t->count;
+    if (ns <= 0) return;
     for (unsigned i = 0; i < c.used; i++)
         if (c.entry[i].function == function && c.entry[i].kind == kind) {
             c.entry[i].ns += static_cast<float>(ns);
@@ -186,24 +193,28 @@ void issue(Thread *t, unsigned n) {
 // Waits for the loads that are on the way, and for what is computed.
 void arrive(Thread *t) {
     Count &c = t->count;
-    const double until = std::max(c.ready, c.done), chain = std::min(c.chain, until - c.now);
-    if (until > c.now) {
-        if (chain > 0) note(t, c.function, k_chain, chain);
-        const double rest = until - c.now - std::max(chain, 0.0);
-        if (rest > 0) note(t, c.function, static_cast<Kind>(c.slowest), rest);
+    const double until = std::max(c.ready, c.done), wait = until - c.now;
+    if (wait > 0) {
+        // For what its caller has begun, and waits for after that.
+        const double callers = std::min(until - std::max(c.now, c.own), wait),
+                     chain = std::min(c.chain, wait - callers), rest = wait - callers - chain;
+        note(t, c.caller, c.chain > 0 ? k_chain : static_cast<Kind>(c.slowest), callers);
+        note(t, c.function, k_chain, chain);
+        note(t, c.function, static_cast<Kind>(c.slowest), rest);
+        c.callers += callers;
         c.waits += rest > 0 && (c.slowest == k_device || c.slowest == k_remote);
         c.now = until;
     }
-    c.ready = c.done = c.chain = c.base = 0;
-    for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = 0;
+    c.ready = c.own = c.done = c.chain = c.base = 0;
+    for (unsigned i = 0; i < kDepth; i++) c.until[i] = c.begun[i] = c.there[i] = 0;
     c.slowest = k_near;
-    for (Recent &r : c.recent) r.flying = 0;
+    c.waited++;
 }
 
 // An operation of so many ns, of what is loaded and computed.
 void compute(Thread *t, double ns) {
     Count &c = t->count;
-    c.done = std::max(std::max(c.done, c.ready), c.now) + ns;
+    c.own = c.done = std::max(std::max(c.done, c.ready), c.now) + ns;
     c.chain += ns;
 }
 
@@ -216,7 +227,7 @@ void compute_function(Thread *t, const Math &math) {
     c.begun[c.depth] += math.instructions * latency().cycle;
     const double end = from + std::max(math.depth * latency().fma, c.begun[c.depth]);
     for (unsigned i = c.depth; i < kDepth; i++) c.until[i] = std::max(c.until[i], end);
-    c.done = std::max(before, end);
+    c.own = c.done = std::max(before, end);
     c.chain += c.done - before;
     c.instructions += static_cast<uint32_t>(math.instructions);
     c.depth = 0;
@@ -229,6 +240,34 @@ bool in_function(const Thread *t) {
         else if (!functions[t->calls[i].function].helper)
             return false;
     return false;
+}
+
+// The instruction at pc among the recent ones, in place of one that nothing is known of if there
+// is.
+Recent &recent_of(Count &c, const void *pc) {
+    const uintptr_t at = (reinterpret_cast<uintptr_t>(pc) * 0x9E3779B97F4A7C15u) >> 32;
+    Recent *r = &c.recent[at % kRecent];
+    for (unsigned i = 0; i < kWays; i++) {
+        Recent *x = &c.recent[(at + i) % kRecent];
+        if (x->pc == pc) {
+            r = x;
+            break;
+        }
+        if (r->pc && r->met == c.met && (!x->pc || x->met != c.met)) r = x;
+    }
+    if (r->pc != pc || r->met != c.met) *r = {pc, 0, 0, 0, c.met, c.waited};
+    if (r->waited != c.waited) {
+        r->flying = 0;
+        r->waited = c.waited;
+    }
+    return *r;
+}
+
+// When a load arrives that takes so many ns and waits for others, `behind` one behind the other.
+double arrives(Count &c, unsigned behind, double ns) {
+    const double end = std::max(c.now, behind ? c.there[behind - 1] : 0) + ns;
+    for (unsigned i = behind; i < kDepth; i++) c.there[i] = std::max(c.there[i], end);
+    return end;
 }
 
 // Waits until the pointer is there that `at` comes from, as far as that can be told.
@@ -260,7 +299,8 @@ void go_on(Thread *t, double at, const Segment *path) {
     c.path = path;
     c.used = 0;
     c.instructions = c.waits = 0;
-    for (Recent &r : c.recent) r = Recent();
+    c.met++;
+    c.waited++;
 }
 
 // What few threads do for long, before they meet the others.
@@ -304,6 +344,7 @@ void meet_all(Thread *const *threads, size_t n, double bound, double cost, Kind 
         end_segment(slowest, span > 0 ? std::min(1.0, sum / (static_cast<double>(n) * span)) : 1);
     for (size_t i = 0; i < n; i++) {
         go_on(threads[i], at, path);
+        threads[i]->count.callers = slowest->count.callers;
         threads[i]->count.most = 0;
     }
     meetings++;
@@ -323,24 +364,53 @@ void count_begin() {
     alone.clear();
     by_entry.clear();
     functions.clear();
-    functions.push_back({"the kernel", false, nullptr, 0});
+    functions.push_back({"the kernel", false, false, nullptr, {}, {}});
     last = 0;
     last_path = nullptr;
     stores = meetings = 0;
     memset(loads, 0, sizeof loads);
 }
 
-// When what the thread has begun is done.
-static double time_of(const Count &c) { return std::max(std::max(c.ready, c.done), c.now); }
+namespace {
+// The thread's call of the group, number `times` of its own.
+std::pair<double, double> &visit_of(Function &f, const Thread *t, uint32_t times) {
+    const size_t i = static_cast<size_t>(times) * device.grid[0] + t->block->index;
+    if (i >= f.visit.size()) f.visit.resize(i + device.grid[0]);
+    return f.visit[i];
+}
+
+void begin_visit(Function &f, const Thread *t) {
+    const size_t i = static_cast<size_t>(t->block->index) * device.threads_in_block + t->index;
+    if (i >= f.times.size())
+        f.times.resize(static_cast<size_t>(device.grid[0]) * device.threads_in_block);
+    double &began = visit_of(f, t, f.times[i]++).first;
+    began = std::max(began, t->count.now);
+}
+
+void end_visit(Function &f, const Thread *t) {
+    const Count &c = t->count;
+    const size_t i = static_cast<size_t>(t->block->index) * device.threads_in_block + t->index;
+    double &ended = visit_of(f, t, f.times[i] - 1).second;
+    ended = std::max(ended, std::max(c.own, c.now) - c.callers);
+}
+
+double longest_visit(const Function &f) {
+    double ns = 0;
+    for (const auto &v : f.visit) ns = std::max(ns, v.second - v.first);
+    return ns;
+}
+} // namespace
 
 void count_entry(Thread *t, const void *entry) {
     const uint32_t f = function_of(entry);
-    const Function &of = functions[f];
+    Function &of = functions[f];
     const uint32_t caller = t->depth ? t->calls[std::min(t->depth, kCalls) - 1].function : 0;
     if (t->depth < kCalls) t->calls[t->depth].function = f;
     if (!of.helper) {
+        t->count.caller = t->count.function;
+        t->count.own = t->count.callers = 0;
         t->count.function = f;
-        if (t->depth < kCalls) t->calls[t->depth].began = time_of(t->count);
+        if (of.group) begin_visit(of, t);
         note(t, f, k_visit, 1);
     } else if (of.math) {
         compute_function(t, *of.math);
@@ -358,8 +428,7 @@ void count_entry(Thread *t, const void *entry) {
 void count_exit(Thread *t) {
     if (t->depth < kCalls) {
         Function &f = functions[t->calls[t->depth].function];
-        if (!f.helper)
-            f.longest = std::max(f.longest, time_of(t->count) - t->calls[t->depth].began);
+        if (f.group) end_visit(f, t);
     }
     for (unsigned i = std::min(t->depth, kCalls); i-- > 0;)
         if (!functions[t->calls[i].function].helper) {
@@ -391,10 +460,14 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
     } else if (at < device.heap.low || at >= device.heap.high) {
         return; // the kernel's constants
     }
-    Recent &r = c.recent[(reinterpret_cast<uintptr_t>(pc) >> 1) % kRecent];
-    if (r.pc != pc) r = {pc, 0, 0, 0};
+    Recent &r = recent_of(c, pc);
+    const unsigned behind = std::exchange(c.behind, 0u);
     if (r.times && r.at == at) return; // it is in a register still
-    if (r.flying == kFlight) arrive(t);
+    if (r.flying == kFlight) {
+        arrive(t);
+        r.flying = 0;
+        r.waited = c.waited;
+    }
     r.at = at;
     r.times++;
     r.flying++;
@@ -404,23 +477,27 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
     }
     loads[kind]++;
     issue(t, bytes > 8 ? 2 : 1);
-    if (c.now + ns > c.ready) {
-        c.ready = c.now + ns;
+    const double there = arrives(c, behind, ns);
+    c.own = std::max(c.own, there);
+    if (there > c.ready) {
+        c.ready = there;
         c.slowest = kind;
     }
     uintptr_t value = 0;
     if (bytes == sizeof value) memcpy(&value, reinterpret_cast<const void *>(at), sizeof value);
     if ((value >= device.heap.low && value < device.heap.high) ||
         (value >= device.shared_space.low && value < device.shared_space.high))
-        c.pointer[c.pointers++ % kPointers] = {value, c.now + ns};
+        c.pointer[c.pointers++ % kPointers] = {value, there};
 }
 
-void count_copy(Thread *t, uintptr_t from) {
+double count_copy(Thread *t, uintptr_t from) {
     const Latency &l = latency();
     const bool on_chip = from >= device.shared_space.low && from < device.shared_space.high;
     issue(t, 2);
+    if (!from) return t->count.now;
     loads[on_chip ? k_near : k_device]++;
-    t->count.copied = std::max(t->count.copied, t->count.now + (on_chip ? l.remote : l.device));
+    const unsigned behind = std::exchange(t->count.behind, 0u);
+    return arrives(t->count, behind, on_chip ? l.remote : l.device);
 }
 void count_then(Thread *t, int depth) {
     Count &c = t->count;
@@ -429,10 +506,11 @@ void count_then(Thread *t, int depth) {
     c.depth = depth < 0 ? 0 : std::min(static_cast<unsigned>(depth), kDepth - 1);
 }
 
-void count_copied(Thread *t) {
-    spend(t, k_device, t->count.copied - t->count.now);
-    t->count.copied = 0;
+void count_behind(Thread *t, int loads) {
+    t->count.behind = std::min(static_cast<unsigned>(loads), kDepth - 1);
 }
+
+void count_copied(Thread *t, double there) { spend(t, k_device, there - t->count.now); }
 
 void count_flag(Thread *t, uintptr_t at, bool write) {
     const Latency &l = latency();
@@ -511,7 +589,7 @@ void count_warp(Thread *const *lanes, size_t n, bool matrix) {
         Thread *t = lanes[i];
         spend(t, k_lanes, at - t->count.now);
         spend(t, k_shuffle, matrix ? l.matrix : l.shuffle);
-        t->count.instructions += matrix ? 4 : 1;
+        t->count.instructions += matrix ? 2 : 1;
     }
 }
 
@@ -576,7 +654,7 @@ void count_report(const char *path) {
         auto e = estimates().find(name);
         if (e != estimates().end())
             fprintf(f, "\"estimate\": %.1f, \"longest\": %.1f, ", e->second.sum / e->second.n,
-                    functions[order[i]].longest);
+                    longest_visit(functions[order[i]]));
         fprintf(f, "\"by\": {");
         put_kinds(f, s.ns);
         fprintf(f, "}}");

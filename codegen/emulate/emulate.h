@@ -139,17 +139,34 @@ EMU_SHUFFLES(unsigned long long)
 EMU_SHUFFLES(float)
 EMU_SHUFFLES(double)
 #undef EMU_SHUFFLES
-/* The matrix units add the warp's sums of products to c. A lane has four words of a line of b, and
- * of one or two lines of a (gpu/matrix.inc). */
-void emu_matrix_f16(float *c, const unsigned *a, int lines, const unsigned *b);
-void emu_matrix_bf16(float *c, const unsigned *a, int lines, const unsigned *b);
-void emu_matrix_tf32(float *c, const unsigned *a, int lines, const unsigned *b);
-/* cp.async: the copy is made when the thread waits for it. */
+/* Instructions of the matrix units. CUDA's mma.sync of m16n8k16, or with tf32 of m16n8k8. */
+#define EMU_MMA(TYPE)                                                                              \
+    void emu_mma_##TYPE(float *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, \
+                        unsigned b1);
+EMU_MMA(f16)
+EMU_MMA(bf16)
+EMU_MMA(tf32)
+#undef EMU_MMA
+/* HIP's. Halves are shorts, because g++ 12 has no _Float16. */
+typedef float emu_sums __attribute__((vector_size(16)));
+typedef short emu_half_4 __attribute__((vector_size(8)));
+typedef short emu_half_2 __attribute__((vector_size(4)));
+#define EMU_MFMA(NAME, WORDS) emu_sums NAME(WORDS a, WORDS b, emu_sums c, int, int, int);
+EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x16f16, emu_half_4)
+EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x16bf16_1k, emu_half_4)
+EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x8bf16, emu_half_2)
+#undef EMU_MFMA
+/* cp.async: the copy is made when the thread waits for it: for all, or for all but the last `left`
+ * groups, each of which emu_commit() has ended. from NULL: zeros. */
 void emu_copy_async(void *to, const void *from, unsigned bytes);
+void emu_commit();
+void emu_copied_but(unsigned left);
 void emu_copied();
 /* The elementary function that follows waits for others, `depth` one behind the other; -1: all that
  * follow wait for all so far. */
 void emu_then(int depth);
+/* The load that follows waits for others, so many one behind the other. */
+void emu_behind(int loads);
 int __any_sync(unsigned long long mask, int value);
 int __all_sync(unsigned long long mask, int value);
 int __any(int value);

@@ -49,7 +49,6 @@ struct Seen { // the value of a volatile word when a thread last read it
 struct Call {
     const void *from;
     uint32_t function; // what was called, as count.cc numbers it
-    double began;      // by the thread's count
 };
 constexpr size_t kStackMargin = 32 << 10; // bytes above the guard, for the emulator's functions
 constexpr unsigned kSeen = 16, kCalls = 192;
@@ -68,23 +67,30 @@ struct Segment { // of a thread's way, up to where others waited for it
 struct Recent { // an instruction that loads
     const void *pc;
     uintptr_t at;
-    uint32_t times, flying; // since threads met; since the thread waited for its loads
+    uint32_t times, flying; // since threads met; since the thread waited for its loads:
+    uint32_t met, waited;   // the counts of both then
 };
 struct Pointer { // that was loaded, and when it is there
     uintptr_t to;
     double ready;
 };
-constexpr unsigned kEntries = 24, kRecent = 32, kFlight = 8, kPointers = 8, kDepth = 8;
+constexpr unsigned kEntries = 24, kRecent = 64, kWays = 8, kFlight = 8, kPointers = 8, kDepth = 8;
 struct Count {
-    double now, began, copied; // ns
+    double now, began; // ns
     double ready, done,
         chain;   // loads are there; what is computed is; of that, elementary functions
     double base; // what all functions wait for is there
     double until[kDepth], begun[kDepth]; // functions of a depth end; what its instructions take
     unsigned depth;                      // of the next function
+    double there[kDepth];                // loads with so many others before them have arrived
+    unsigned behind;                     // loads that the next load waits for
+    double own;                          // loads of `function` are there
+    double callers;                      // ns that it waited for loads of its caller
+    uint32_t caller;
     const Segment *path;
     Entry entry[kEntries];
     Recent recent[kRecent];
+    uint32_t met, waited; // times
     Pointer pointer[kPointers];
     unsigned pointers;
     uintptr_t polled;
@@ -95,11 +101,12 @@ struct Count {
     uint8_t slowest;
 };
 
-struct Copy { // an asynchronous copy that a thread has begun
-    void *to;
-    const void *from;
+struct Copy {           // an asynchronous copy that a thread has begun
+    uintptr_t to, from; // from 0: zeros
     unsigned bytes;
     const void *site;
+    uint32_t group;
+    double there; // when it has arrived, ns
 };
 
 struct Thread {
@@ -127,6 +134,7 @@ struct Thread {
     uint64_t site_key; // the site together with its callers
     uint64_t result;   // of the last synchronization
     std::vector<Copy> copies;
+    uint32_t committed; // groups of copies
     Count count;
     unsigned depth;
     Call calls[kCalls];
@@ -182,12 +190,13 @@ struct Block {
 enum class Mode : uint8_t { none, plain, sync }; // sync: volatile or atomic
 
 // The last write of a word and the reads since. If bytes of a word are accessed separately, each
-// has its own cell. Several unordered reads are in a set.
+// has its own cell. Several unordered reads are in a set. `coming`: a copy to the word is on its
+// way; `going`: one from it may be.
 struct Cell {
     uint32_t write_time, write_pc;
     uint32_t read_time, read_pc; // or the index of a set of reads
-    uint32_t write_thread : 24, write_mode : 2, split : 1;
-    uint32_t read_thread : 24, read_mode : 2, many : 1;
+    uint32_t write_thread : 24, write_mode : 2, split : 1, coming : 1;
+    uint32_t read_thread : 24, read_mode : 2, many : 1, going : 1;
 };
 
 struct Space {
@@ -199,6 +208,9 @@ struct Space {
 void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc);
 void access_range(uintptr_t at, size_t bytes, bool write, const void *pc);
 void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc);
+// The thread begins an asynchronous copy, and waits for it. Between, the place is nobody's.
+void copy_begin(Thread *t, const Copy &copy);
+void copy_end(const Copy &copy);
 // The last thread of a block ends: reports another block's access to its shared memory that is not
 // ordered before the end of any of its threads.
 void shared_end(Thread *t);
@@ -223,9 +235,10 @@ void count_begin();
 void count_entry(Thread *t, const void *entry); // a function begins, before t->depth counts it
 void count_exit(Thread *t);
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
-void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins
-void count_copied(Thread *t);
+double count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins; when it has arrived
+void count_copied(Thread *t, double there);   // from 0: of zeros
 void count_then(Thread *t, int depth);
+void count_behind(Thread *t, int loads);
 void count_flag(Thread *t, uintptr_t at, bool write);
 void count_fence(Thread *t, bool device_wide);
 void count_atomic(Thread *t, uintptr_t at);

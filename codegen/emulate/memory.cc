@@ -281,6 +281,40 @@ Bytes &split(Cell &c) {
     return splits.back();
 }
 
+// ---- asynchronous copies
+bool touches(uintptr_t at, size_t bytes, uintptr_t other, size_t others) {
+    return other && at < other + others && other < at + bytes;
+}
+
+// Reports the access if a copy to this word of its range, or for a write from it, is on its way.
+void check_copies(Cell &c, const Thread *t, uintptr_t word, uintptr_t at, size_t bytes, bool write,
+                  const void *pc) {
+    for (const Thread &o : device.thread)
+        for (const Copy &copy : o.copies) {
+            const bool to = touches(word, 4, copy.to, copy.bytes);
+            if (!to && !(write && touches(word, 4, copy.from, copy.bytes))) continue;
+            const uint64_t key = static_cast<uint64_t>(pc_pack(pc)) << 32 | pc_pack(copy.site);
+            if (std::find(known_races.begin(), known_races.end(), key) != known_races.end()) return;
+            known_races.push_back(key);
+            report(EMU_LAUNCH_FAILED, where_is(t, pc) + ": race: " + thread_name(t) +
+                                          (write ? " writes " : " reads ") + std::to_string(bytes) +
+                                          " bytes at " + describe_address(at) +
+                                          ", and an asynchronous copy " + (to ? "to" : "from") +
+                                          " there that " + (&o == t ? "it" : thread_name(&o)) +
+                                          " has begun at " + line_of(copy.site) + " is on its way");
+            return;
+        }
+    c.coming = c.going = 0;
+}
+
+void mark_copy(const Copy &copy, bool coming) {
+    const Space *to = space_of(copy.to), *from = space_of(copy.from);
+    for (unsigned i = 0; i < copy.bytes; i += 4) {
+        if (to) to->cell[(copy.to + i - to->low) / 4].coming = coming;
+        if (from && coming) from->cell[(copy.from + i - from->low) / 4].going = 1;
+    }
+}
+
 void check_races(Space *s, Thread *t, uintptr_t at, size_t bytes, bool write, Mode mode,
                  const void *pc) {
     auto one = write ? cell_write : cell_read;
@@ -289,6 +323,8 @@ void check_races(Space *s, Thread *t, uintptr_t at, size_t bytes, bool write, Mo
     while (off < end) {
         Cell &c = s->cell[off / 4];
         size_t len = std::min(4 - off % 4, end - off);
+        if (c.coming || (c.going && write))
+            check_copies(c, t, s->low + off / 4 * 4, at, bytes, write, pc);
         if (len == 4 && !(c.split && c.write_time > device.base)) {
             if (c.split) c = Cell();
             one(c, t, mode, at, n, pc);
@@ -396,6 +432,22 @@ void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc) {
     if (!s || !d) return;
     for (size_t i = 0; i < bytes; i++)
         if (!any_written(s, from + i, 1)) set_written(d, to + i, 1, false);
+}
+
+void copy_begin(Thread *t, const Copy &copy) {
+    if (copy.from) access_range(copy.from, copy.bytes, false, copy.site);
+    Space *s = check_bounds(t, copy.to, copy.bytes, true, copy.site);
+    if (!s || !device.config.races) return;
+    check_races(s, t, copy.to, copy.bytes, true, Mode::plain, copy.site);
+    mark_copy(copy, true);
+}
+
+void copy_end(const Copy &copy) {
+    mark_copy(copy, false);
+    if (copy.from)
+        copy_range(copy.to, copy.from, copy.bytes, copy.site);
+    else
+        access_range(copy.to, copy.bytes, true, copy.site);
 }
 
 void shared_end(Thread *t) {

@@ -105,6 +105,7 @@ void thread_drop(Thread *t) {
         t->released[i] = t->pending[i] = nullptr;
     }
     t->clock = t->joined = nullptr;
+    t->copies.clear();
 }
 
 // Starts the next blocks of the grid in the slots of one cluster.

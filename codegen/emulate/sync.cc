@@ -174,14 +174,39 @@ uint64_t existing(const Warp *w) { return w->lanes == 64 ? ~0ull : (1ull << w->l
 // ---- matrix units
 enum Element { f16, bf16, tf32 };
 
-struct Operands { // of one lane
+// An instruction adds to 16 lines of sums the products of 16 lines of a and `others` lines of b.
+struct Instruction {
     Element type;
+    unsigned others, steps;
+};
+struct Operands { // of one lane
+    Instruction does;
     float *c;
     const unsigned *a, *b;
 };
+struct Place {
+    unsigned lane, word, part; // part of a word
+};
 
-float element(const unsigned *words, Element type, unsigned i) {
-    unsigned u = type == tf32 ? words[i] & 0xffffe000u : words[i / 2] >> i % 2 * 16 & 0xffffu;
+// Where step k of a line is, of an operand with so many lines. The vendors' layouts: PTX ISA,
+// "Matrix Fragments for mma.m16n8k16" and others; AMD Instinct MI200 ISA, "Matrix Arithmetic
+// Instructions", and AMD's matrix instruction calculator.
+Place operand(const Instruction &does, unsigned lines, unsigned line, unsigned k) {
+    const unsigned parts = does.type == tf32 ? 1 : 2; // of a word
+    if (device.width == 32)
+        return {line % 8 * 4 + k / parts % 4, k / (4 * parts) * (lines / 8) + line / 8, k % parts};
+    const unsigned each = does.steps / 4;
+    return {line + k / each * 16, k % each / parts, k % parts};
+}
+
+// Where the sum of a line of a and a line of b is.
+Place sum_of(unsigned line, unsigned other) {
+    if (device.width == 32) return {line % 8 * 4 + other / 2, line / 8 * 2 + other % 2, 0};
+    return {other + line / 4 * 16, line % 4, 0};
+}
+
+float element(unsigned word, Element type, unsigned part) {
+    unsigned u = type == tf32 ? word & 0xffffe000u : word >> part * 16 & 0xffffu;
     if (type == bf16) u <<= 16;
     float x;
     if (type == f16) {
@@ -194,30 +219,28 @@ float element(const unsigned *words, Element type, unsigned i) {
     return x;
 }
 
-// Adds the products to the lanes' sums. In a warp of 32 (64), a lane has a quarter of line lane / 4
-// (lane % 16) of b and of a. In a warp of 32 it also has a quarter of line lane / 4 + 8 of a.
 void multiply(const Warp *w) {
-    const bool small = device.width == 32;
     const auto operands = [&](unsigned lane) {
         return reinterpret_cast<const Operands *>(w->value[lane]);
     };
-    const auto holder = [&](unsigned line, unsigned part) {
-        return small ? line * 4 + part : part * 16 + line;
-    };
-    const Element type = operands(0)->type;
-    for (unsigned lane = 0; lane < w->lanes; lane++)
-        for (unsigned i = 0; i < 4; i++) {
-            const unsigned row = small ? lane % 4 * 2 + i % 2 : lane % 16;
-            const unsigned column = small ? lane / 4 + i / 2 * 8 : lane / 16 * 4 + i;
-            float sum = operands(lane)->c[i];
-            for (unsigned part = 0; part < 4; part++) {
-                const unsigned *a = operands(holder(small ? column % 8 : column, part))->a +
-                                    (small ? column / 8 * 4 : 0);
-                const unsigned *b = operands(holder(row, part))->b;
-                for (unsigned k = 0; k < (type == tf32 ? 4u : 8u); k++)
-                    sum += element(a, type, k) * element(b, type, k);
-            }
-            operands(lane)->c[i] = sum;
+    const Instruction does = operands(0)->does;
+    float a[16][16], b[16][16];
+    for (unsigned k = 0; k < does.steps; k++) {
+        for (unsigned i = 0; i < 16; i++) {
+            const Place p = operand(does, 16, i, k);
+            a[i][k] = element(operands(p.lane)->a[p.word], does.type, p.part);
+        }
+        for (unsigned j = 0; j < does.others; j++) {
+            const Place p = operand(does, does.others, j, k);
+            b[j][k] = element(operands(p.lane)->b[p.word], does.type, p.part);
+        }
+    }
+    for (unsigned i = 0; i < 16; i++)
+        for (unsigned j = 0; j < does.others; j++) {
+            const Place p = sum_of(i, j);
+            float sum = operands(p.lane)->c[p.word];
+            for (unsigned k = 0; k < does.steps; k++) sum += a[i][k] * b[j][k];
+            operands(p.lane)->c[p.word] = sum;
         }
 }
 
@@ -313,15 +336,15 @@ uint64_t vote(uint64_t mask, int value, const void *site) {
     return device.current->result;
 }
 
-void matrix(Element type, float *c, const unsigned *a, int lines, const unsigned *b,
+void matrix(const Instruction &does, float *c, const unsigned *a, const unsigned *b,
             const void *site) {
     Thread *t = device.current;
     t->site = site;
     if (t->warp->lanes < device.width)
         divergent(t, "divergent matrix product: the warp is not whole");
-    if ((lines == 2) != (device.width == 32))
+    if ((does.others == 8) != (device.width == 32))
         divergent(t, "a matrix product of another width of warps");
-    const Operands mine = {type, c, a, b};
+    const Operands mine = {does, c, a, b};
     warp_meet(k_matrix, ~0ull, reinterpret_cast<uint64_t>(&mine), t->lane, site);
 }
 
@@ -463,7 +486,9 @@ void __threadfence_block() {
     sync_point();
     fence(device.current, false);
 }
+// Where time is counted, the thread's own.
 static long long now_ns() {
+    if (device.config.count) return static_cast<long long>(device.current->count.now);
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000ll + t.tv_nsec;
@@ -491,33 +516,71 @@ static void must_be_global(const void *p, const char *does, const void *site) {
 
 void emu_copy_async(void *to, const void *from, unsigned bytes) {
     must_be_global(from, "copies asynchronously from", SITE);
-    if (device.config.count) count_copy(device.current, reinterpret_cast<uintptr_t>(from));
-    device.current->copies.push_back({to, from, bytes, SITE});
+    Thread *t = device.current;
+    Copy copy = {reinterpret_cast<uintptr_t>(to),
+                 reinterpret_cast<uintptr_t>(from),
+                 bytes,
+                 SITE,
+                 t->committed,
+                 0};
+    if (device.config.count) copy.there = count_copy(t, copy.from);
+    if (device.checking) copy_begin(t, copy);
+    t->copies.push_back(copy);
+}
+void emu_commit() { device.current->committed++; }
+void emu_copied_but(unsigned left) {
+    Thread *t = device.current;
+    double there = 0;
+    size_t n = 0;
+    for (; n < t->copies.size() && t->copies[n].group + left < t->committed; n++) {
+        const Copy &c = t->copies[n];
+        if (device.checking) copy_end(c);
+        void *to = reinterpret_cast<void *>(c.to);
+        if (c.from)
+            __builtin_memcpy(to, reinterpret_cast<const void *>(c.from), c.bytes);
+        else
+            __builtin_memset(to, 0, c.bytes);
+        there = std::max(there, c.there);
+    }
+    if (device.config.count && n) count_copied(t, there);
+    t->copies.erase(t->copies.begin(), t->copies.begin() + static_cast<std::ptrdiff_t>(n));
 }
 void emu_copied() {
-    std::vector<Copy> &copies = device.current->copies;
-    for (const Copy &c : copies) {
-        if (device.checking)
-            copy_range(reinterpret_cast<uintptr_t>(c.to), reinterpret_cast<uintptr_t>(c.from),
-                       c.bytes, c.site);
-        __builtin_memcpy(c.to, c.from, c.bytes);
-    }
-    if (device.config.count && !copies.empty()) count_copied(device.current);
-    copies.clear();
+    emu_commit();
+    emu_copied_but(0);
 }
 
 void emu_then(int depth) {
     if (device.config.count) count_then(device.current, depth);
 }
+void emu_behind(int loads) {
+    if (device.config.count) count_behind(device.current, loads);
+}
 
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }
-#define MATRIX(TYPE)                                                                               \
-    void emu_matrix_##TYPE(float *c, const unsigned *a, int lines, const unsigned *b) {            \
-        matrix(TYPE, c, a, lines, b, SITE);                                                        \
+#define MMA(TYPE, STEPS)                                                                           \
+    void emu_mma_##TYPE(float *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, \
+                        unsigned b1) {                                                             \
+        const unsigned a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                     \
+        matrix({TYPE, 8, STEPS}, c, a, b, SITE);                                                   \
     }
-MATRIX(f16)
-MATRIX(bf16)
-MATRIX(tf32)
+MMA(f16, 16)
+MMA(bf16, 16)
+MMA(tf32, 8)
+#define MFMA(NAME, TYPE, STEPS, WORDS)                                                             \
+    emu_sums NAME(WORDS a, WORDS b, emu_sums c, int, int, int) {                                   \
+        float sum[4];                                                                              \
+        unsigned words[2][2];                                                                      \
+        __builtin_memcpy(sum, &c, sizeof sum);                                                     \
+        __builtin_memcpy(words[0], &a, sizeof a);                                                  \
+        __builtin_memcpy(words[1], &b, sizeof b);                                                  \
+        matrix({TYPE, 16, STEPS}, sum, words[0], words[1], SITE);                                  \
+        __builtin_memcpy(&c, sum, sizeof sum);                                                     \
+        return c;                                                                                  \
+    }
+MFMA(__builtin_amdgcn_mfma_f32_16x16x16f16, f16, 16, emu_half_4)
+MFMA(__builtin_amdgcn_mfma_f32_16x16x16bf16_1k, bf16, 16, emu_half_4)
+MFMA(__builtin_amdgcn_mfma_f32_16x16x8bf16, bf16, 8, emu_half_2)
 #define SHUFFLES(T)                                                                                \
     T __shfl_sync(unsigned long long mask, T value, int lane, int width) {                         \
         return of_bits<T>(                                                                         \

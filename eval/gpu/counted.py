@@ -28,8 +28,9 @@ MODELS = {
 }
 
 
-def launches_of(braid, model, data, target, schedule, work):
-    """What the emulator counted in one run of the model on the inputs in the folder `data`: a dict for each launch."""
+def launches_of(braid, model, data, target, schedule, work, seconds=None):
+    """What the emulator counted in one run of the model on the inputs in the folder `data`, which may take so long: a dict
+    for each launch."""
     library, counts = os.path.join(work, "counted.so"), os.path.join(work, "counted.json")
     if os.path.exists(counts):
         os.remove(counts)
@@ -40,7 +41,7 @@ def launches_of(braid, model, data, target, schedule, work):
     for i, x in enumerate(json.loads(said)["inputs"]):
         inputs += ["-i", f"{x['name']}={os.path.join(data, f'input_{i}.pb')}"]
     env = dict(os.environ, BRAID_EMULATE_COUNT=counts, BRAID_EMULATE_CHECKS="off")
-    subprocess.run([braid, "run", library, *inputs], env=env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([braid, "run", library, *inputs], env=env, check=True, stdout=subprocess.DEVNULL, timeout=seconds)
     with open(counts) as f:
         return [json.loads(line) for line in f]
 

@@ -4,6 +4,7 @@
 #include "utask/coded.h"
 #include "utask/product.h"
 #include "utask/softmax_sum.h"
+#include "utask/windows.h"
 
 #include <math.h>
 
@@ -27,7 +28,8 @@ typedef struct WorkCount {
     Map *seen;      /* expression id -> already counted in this scope */
     Map *buffers;   /* tensor id -> bytes of it that are counted, double * */
     const Tensor *t;
-    bool rows; /* in rows that a kernel computes: their positions are found once for each row */
+    bool padded; /* sums of products with zeros around an operand have a kernel, too */
+    bool rows;   /* in rows that a kernel computes: their positions are found once for each row */
     Work w;
 } WorkCount;
 
@@ -73,6 +75,17 @@ static void walk_factors(WorkCount *k, const Expr *e, double terms, bool index) 
     }
 }
 
+/* The same where there are zeros around one: only elements that are copied ask where they are. */
+static void walk_padded(WorkCount *k, const Expr *e, double terms) {
+    SumProduct p;
+    Expr *inside;
+    for (int i = 0; product_of((Expr *)(uintptr_t)e, &p) && i < 2; i++) {
+        k->rows = true;
+        walk(k, padded_load(k->c, p.factor[i], &inside), terms, false);
+        k->rows = false;
+    }
+}
+
 /* A softmax-weighted sum with so many terms: each score, with its exponential, is computed once for
  * all lanes, along which only the values move. */
 static void walk_softmax_sum(WorkCount *k, const SoftmaxSum *a, double terms) {
@@ -113,6 +126,11 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
             walk_softmax_sum(k, &a, inner);
             return;
         }
+        if (k->padded && padded_product(k->c, (Expr *)(uintptr_t)e)) {
+            k->w.flops += 2 * inner;
+            walk_padded(k, e, inner);
+            return;
+        }
         if (is_fast_product((Expr *)e)) {
             k->w.flops += dtype_is_float(e->dtype) ? 2 * inner : 2 * inner / BYTES_AT_ONCE;
             walk_factors(k, e, inner, index);
@@ -139,6 +157,7 @@ Work cost_work(Cx *c, const Stmt *s, double unknown) {
         const Tensor *t = s->op.t[i];
         double n = 1;
         k.t = t;
+        k.padded = s->op.sums_ns > 0;
         for (int d = 0; d < t->rank; d++)
             n *= value_or(s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d], unknown);
         walk(&k, t->body, n, false);
@@ -202,7 +221,9 @@ double cost_stmt_at_ns(const Program *p, const Stmt *s, int units, double unknow
             if (s->ext.in[i]) t += bytes_of(s->ext.in[i], unknown) * d->scalar_ns;
         return t;
     case S_LOOP:
-        if (s->loop.within) return s->loop.step_ns * cost_size(s->loop.trips);
+        if (s->loop.within) /* what the first iterations read is on its way before they begin */
+            return d->load_ns + 3 * d->level[LEVEL_CORE].barrier_ns +
+                   s->loop.step_ns * cost_size(s->loop.trips);
         t = seq_ns(p, s->loop.body, units, unknown) + (s->loop.barrier ? barrier : 0) + 2;
         return t * cost_size(s->loop.trips);
     case S_BRANCH:

@@ -9,10 +9,12 @@
 #include "scheduler/cost/decide.h"
 #include "utask/product.h"
 #include "utask/walk.h"
+#include "utask/windows.h"
 
 #include <math.h>
 
-#define LONG_SUM 32 /* terms that a team of threads shares (scheduler/kernel/threads.c) */
+#define LONG_SUM 32 /* terms that a team of threads shares (scheduler/kernel/threads.c), */
+#define SOME_SUM 8  /* … where there are warps for all positions */
 #define FEW 256     /* positions of a unit below which a team takes each */
 #define FEW_ROWS 3  /* rows below which all of the block takes each */
 #define PRODUCT_LEAST                                                                              \
@@ -35,17 +37,22 @@ typedef struct WaitDepth { /* of an expression */
 
 typedef struct SumsPart { /* sums of products that are computed together */
     uint64_t key;
-    double n, terms, staged; /* at each position; floats that are copied */
+    double n, terms; /* at each position */
+    double turns;    /* positions of axes that both factors use: one after the other */
+    double staged;   /* floats that are copied for each */
 } SumsPart;
 
 typedef struct PathWalk {
     const Program *p;
     const Device *d;
     const Stmt *s;
+    const Axis *split; /* NULL: the longest one */
     double unknown;
     int units, threads;   /* threads of a block that compute it */
     double positions;     /* of a unit */
+    double long_sum;      /* terms that a team shares */
     double team;          /* threads that share a sum */
+    const Axis *turns;    /* the longest axis that both factors of a sum of products use */
     SumsPart part[PARTS]; /* sums of products by the block */
     int products;
     Map *seen; /* expression id -> WaitDepth */
@@ -73,7 +80,8 @@ static double terms_of(const PathWalk *k, const Expr *reduce) {
 /* By the block, as one matrix product (scheduler/kernel/dots.h). */
 static bool is_product(const PathWalk *k, Expr *e) {
     if (k->s->op.kernel && !k->s->op.sums_ns) return false;
-    return is_fast_product(e) && dtype_is_float(e->dtype) && terms_of(k, e) >= PRODUCT_LEAST;
+    if (!dtype_is_float(e->dtype) || terms_of(k, e) < PRODUCT_LEAST) return false;
+    return is_fast_product(e) || (k->s->op.sums_ns && padded_product(k->p->cx, e));
 }
 
 static double exchange_ns(const Device *d, double team) {
@@ -119,39 +127,51 @@ double cost_kept(const Program *p, int units) {
 }
 
 /* ---- sums of products ------------------------------------------------------------------------ */
-/* Elements of a factor that a unit copies to its memory. */
-static double copied(const PathWalk *k, const Expr *reduce, const Expr *factor) {
+/* A unit's positions along the axes that the factors use, both of them where `both`. */
+static double uses_of(PathWalk *k, const Expr *factor, const Expr *other, bool both) {
     const Tensor *lead = k->s->op.t[0];
-    double n = terms_of(k, reduce);
+    double n = 1, longest = 1;
     int most = -1;
-    if (factor->op == E_LOAD && factor->t->kind == TK_CONST) return 0;
     for (int i = 0; i < lead->rank; i++)
         if (most < 0 || size_of(k, lead->dim[i]) > size_of(k, lead->dim[most])) most = i;
     for (int i = 0; i < lead->rank; i++) {
-        if (!e_uses_axis(factor, lead->axis[i])) continue;
-        const bool split = k->s->op.split ? lead->axis[i] == k->s->op.split : i == most;
-        n *= split ? ceil(size_of(k, lead->dim[i]) / k->units) : size_of(k, lead->dim[i]);
+        if (!e_uses_axis(factor, lead->axis[i]) || e_uses_axis(other, lead->axis[i]) != both)
+            continue;
+        const bool split = k->split ? lead->axis[i] == k->split : i == most;
+        const double size = size_of(k, lead->dim[i]);
+        n *= split ? ceil(size / k->units) : size;
+        if (!both || size <= longest) continue;
+        k->turns = lead->axis[i];
+        longest = size;
     }
     return n;
+}
+
+/* Elements of a factor that a unit copies to its memory for each turn. */
+static double copied(PathWalk *k, const Expr *reduce, const Expr *factor, const Expr *other) {
+    if (factor->op == E_LOAD && factor->t->kind == TK_CONST) return 0;
+    return terms_of(k, reduce) * uses_of(k, factor, other, false);
 }
 
 /* Sums that read the same operand, of those that are copied, are computed together. */
 static void add_product(PathWalk *k, Expr *e) {
     SumProduct p;
     const Expr *from = e;
-    double staged = 0;
+    double staged = 0, turns = 1;
     for (int i = 0; product_of(e, &p) && i < 2; i++) {
-        const double n = copied(k, e, p.factor[i]);
+        const double n = copied(k, e, p.factor[i], p.factor[!i]);
         if (n > 0) from = p.factor[i];
         staged += n;
+        turns = uses_of(k, p.factor[i], p.factor[!i], true);
     }
     const uint64_t key = from->op == E_LOAD ? (uint64_t)from->t->id << 1 | 1 : (uint64_t)e->id << 1;
     int at = 0;
     while (at < k->products && (k->part[at].key != key || k->part[at].terms != terms_of(k, e)))
         at++;
     if (at == PARTS) at--; /* one too many: as if it were with the last */
-    if (at == k->products) k->part[k->products++] = (SumsPart){key, 0, terms_of(k, e), 0};
+    if (at == k->products) k->part[k->products++] = (SumsPart){key, 0, terms_of(k, e), 1, 0};
     k->part[at].n++;
+    k->part[at].turns = fmax(k->part[at].turns, turns);
     k->part[at].staged = fmax(k->part[at].staged, staged);
 }
 
@@ -159,7 +179,7 @@ static void add_product(PathWalk *k, Expr *e) {
 static double part_ns(const PathWalk *k, const SumsPart *q) {
     const Device *d = k->d;
     const double meet = d->level[LEVEL_CORE].barrier_ns, busy = fmax(d->threads / d->warp / 4, 1);
-    double team = 1, sums = fmax(k->positions, 1) * q->n;
+    double team = 1, sums = fmax(k->positions / q->turns, 1) * q->n;
     while (team < d->warp && 2 * team * sums <= k->threads) team *= 2;
     const double each = ceil(sums * team / k->threads), steps = ceil(q->terms / 4 / team);
     const double side = floor(sqrt(each)), loads = side + ceil(each / side);
@@ -167,8 +187,9 @@ static double part_ns(const PathWalk *k, const SumsPart *q) {
     const double kept = cost_kept(k->p, k->units),
                  load = kept * d->core_load_ns + (1 - kept) * d->load_ns;
     const double rounds = d->async ? 1 : ceil(q->staged / k->threads / COPIES);
-    return d->load_ns * rounds + 2 * meet + q->staged / k->threads * d->cycle_ns * busy + issue +
-           ceil(steps * ceil(each / side) / FLIGHT) * load + log2(team) * d->shuffle_ns + meet;
+    return q->turns *
+           (d->load_ns * rounds + 2 * meet + q->staged / k->threads * d->cycle_ns * busy + issue +
+            ceil(steps * ceil(each / side) / FLIGHT) * load + log2(team) * d->shuffle_ns + meet);
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
@@ -180,21 +201,23 @@ static void add_path(PathWalk *k, Expr *e) {
     k->path.chain = fmax(k->path.chain, x.chain);
 }
 
-/* A sum that its thread, or team, computes term by term. */
-static void walk_terms(PathWalk *k, Expr *e) {
-    const double terms = terms_of(k, e), team = terms >= LONG_SUM ? k->team : 1;
+/* A sum that its thread, or team, computes term by term. The first terms' loads are on their way
+ * together with what else a thread loads, whereas a team exchanges before it goes on. */
+static WaitDepth walk_terms(PathWalk *k, Expr *e) {
+    const double terms = terms_of(k, e), team = terms >= k->long_sum ? k->team : 1;
     const WaitPath around = k->path;
     Map *const seen = k->seen;
     k->path = (WaitPath){0};
     k->seen = map_new(k->p->cx->a);
     add_path(k, e->a[0]);
     const WaitPath x = k->path;
-    const double times = ceil(terms / team);
+    const double times = ceil(terms / team), waits = ceil(times / FLIGHT) - (team == 1);
     k->path = around;
     k->seen = seen;
-    k->path.ns += x.trips * ceil(times / FLIGHT) * k->d->load_ns +
+    k->path.ns += x.trips * waits * k->d->load_ns +
                   times * (x.loads * k->d->cycle_ns + x.chain + x.ns) +
                   (team > 1 ? exchange_ns(k->d, team) : 0);
+    return (WaitDepth){team == 1 ? x.trips : 0, 0};
 }
 
 /* Adds the work of e, once; returns how its loads and functions wait for each other. */
@@ -206,7 +229,7 @@ static WaitDepth walk(PathWalk *k, Expr *e) {
     map_seti(k->seen, (uint64_t)e->id + 1, x);
     if (e->op == E_REDUCE) {
         if (!is_product(k, e)) {
-            walk_terms(k, e);
+            *x = walk_terms(k, e);
             return *x;
         }
         add_product(k, e);
@@ -241,7 +264,7 @@ static void find_long(const PathWalk *k, Map *seen, Expr *e, const Axis *inner, 
         for (int i = 0; i < e->n; i++) find_long(k, seen, e->a[i], inner, x);
         return;
     }
-    if (terms_of(k, e) < LONG_SUM || is_product(k, e)) return;
+    if (terms_of(k, e) < k->long_sum || is_product(k, e)) return;
     x->most = fmax(x->most, terms_of(k, e));
     if (inner && !e_uses_axis(e, inner))
         x->row = true;
@@ -256,29 +279,32 @@ static double positions_of(const PathWalk *k, double *last) {
     for (int i = 0; i < lead->rank; i++) {
         const bool part = k->s->op.at && k->s->op.at[i];
         const double size = size_of(k, part ? lead->axis[i]->extent : lead->dim[i]);
-        const bool split = k->s->op.split == lead->axis[i];
+        const bool split = k->split == lead->axis[i];
         n *= size;
-        if (split || (!k->s->op.split && size > longest)) longest = size;
+        if (split || (!k->split && size > longest)) longest = size;
         at_last = size;
     }
     const double grain = k->s->op.split ? fmax(k->s->op.grain, 1) : 1;
-    const double share = k->s->op.split || k->units > 1
+    const double share = k->split || k->units > 1
                              ? fmin(ceil(ceil(longest / grain) / k->units) * grain, longest)
                              : longest;
-    const bool inner = lead->rank && (k->s->op.split ? k->s->op.split == lead->axis[lead->rank - 1]
-                                                     : at_last == longest);
+    const bool inner =
+        lead->rank && (k->split ? k->split == lead->axis[lead->rank - 1] : at_last == longest);
     *last = inner ? share : at_last;
     return n / fmax(longest, 1) * share;
 }
 
-double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknown) {
+/* *turns: the longest axis that both factors of a sum of products use. */
+static double split_ns(const Program *p, const Stmt *s, const Axis *split, int units,
+                       double unknown, const Axis **turns) {
     const Device *d = p->schedule->device;
     const Tensor *lead = s->op.t[0];
-    PathWalk k = {p, d, s, unknown, units > 1 ? units : 1, .seen = map_new(p->cx->a)};
+    PathWalk k = {p, d, s, split, unknown, units > 1 ? units : 1, .seen = map_new(p->cx->a)};
     k.threads = s->op.team ? s->op.team : d->threads;
     double last, iterations = 1;
     k.positions = positions_of(&k, &last);
     if (k.positions <= 0) return d->cycle_ns * BEGIN;
+    k.long_sum = k.positions * d->warp <= k.threads ? SOME_SUM : LONG_SUM;
     LongSums sums = {0};
     Map *seen = map_new(p->cx->a);
     const Axis *inner = lead->rank ? lead->axis[lead->rank - 1] : NULL;
@@ -297,5 +323,13 @@ double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknow
     ns *= ceil(rows / teams);
     if (k.products) ns += d->core_load_ns + s->op.sums_ns;
     for (int i = 0; i < k.products && !s->op.sums_ns; i++) ns += part_ns(&k, &k.part[i]);
+    *turns = k.turns;
     return ns + d->cycle_ns * BEGIN;
+}
+
+double cost_latency_ns(const Program *p, const Stmt *s, int units, double unknown) {
+    const Axis *turns = NULL, *none;
+    const double ns = split_ns(p, s, s->op.split, units, unknown, &turns);
+    if (s->op.split || !turns) return ns;
+    return fmin(ns, split_ns(p, s, turns, units, unknown, &none));
 }

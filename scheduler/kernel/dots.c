@@ -17,7 +17,8 @@ static void take(DotsKernel *k, Expr *e, Expr *when) {
         return;
     }
     if (k->n < MAX_PRODUCTS &&
-        (kernel_product(k->g, e, &k->p[k->n]) || kernel_built(k->g, e, &k->p[k->n])))
+        (kernel_product(k->g, e, &k->p[k->n]) || kernel_padded(k->g, e, &k->p[k->n]) ||
+         kernel_built(k->g, e, &k->p[k->n])))
         k->when[k->n++] = when;
 }
 
@@ -125,7 +126,7 @@ static bool same_outer(const DotsKernel *k, const Product *a, const Product *b) 
 static DType matrix_type(const DotsKernel *k, const Product *p) {
     const Schedule *plan = k->g->p->schedule;
     DType t = p->vec->dtype;
-    if (t != p->sca->dtype || !(plan->device->matrix >> t & 1)) return DT_NONE;
+    if (!k->units || t != p->sca->dtype || !(plan->device->matrix >> t & 1)) return DT_NONE;
     return t == DT_F32 && plan->force[X_TF32] != 1 ? DT_NONE : t;
 }
 
@@ -148,9 +149,12 @@ static int64_t run_of_steps(const DotsKernel *k, const DotsPart *q, bool vec) {
 }
 
 /* Whether t is certain to be in global memory, from which alone asynchronous copies read. What a
- * cluster computes may live in its blocks' own memory (scheduler/plan/memory.h). */
+ * cluster computes, or every unit for itself, may live in blocks' own memory
+ * (scheduler/plan/memory.h). */
 static bool is_global(const Kernel *g, const Tensor *t) {
     const Tensor *root = tensor_root(t);
+    const Stmt *maker = root->kind == TK_TE ? tensor_group(root) : NULL;
+    if (maker && maker->each) return false;
     if (root->kind == TK_INPUT || root->kind == TK_CONST || !device_cluster(g->p->schedule->device))
         return true;
     for (const Seq *q = g->s->op.t[0]->seq; q && q->owner; q = q->parent)
@@ -162,11 +166,19 @@ static bool is_global(const Kernel *g, const Tensor *t) {
 static void set_ways(const DotsKernel *k, DotsPart *q) {
     const Product *p = &k->p[q->lead];
     for (int vec = 0; vec < 2; vec++) {
+        if (vec && q->packed) { /* as it is packed */
+            q->by_four[vec] = q->even[vec] = true;
+            q->async[vec] = k->g->p->schedule->device->async;
+            break;
+        }
         int64_t run = run_of_steps(k, q, vec);
+        const Expr *inside = vec ? p->vec_inside : p->sca_inside;
+        const bool together =
+            !inside || !q->nraxis || !e_uses_axis(inside, q->raxis[q->nraxis - 1]);
         Axis *x = vec ? k->v : k->nrow && !p->columns ? k->row[k->nrow - 1] : NULL;
         q->across[vec] =
             run < 8 && x && e_is_ival(e_coef(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1);
-        q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
+        q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 && together &&
                           (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
         const Expr *e = vec ? p->vec : p->sca;
         q->async[vec] = k->g->p->schedule->device->async && q->matrix != DT_F32 &&
@@ -189,12 +201,12 @@ static void set_span(const DotsKernel *k, DotsPart *q) {
     const Product *p = &k->p[q->lead];
     int64_t run = 1;
     q->run = 0;
-    if (!q->packed || q->matrix || p->columns || p->sca->op != E_LOAD || !q->even[0] ||
-        q->nraxis > MAX_RANK * 2)
+    if (!q->packed || q->matrix || p->columns || p->sca->op != E_LOAD || p->sca_inside ||
+        !q->even[0] || q->nraxis > MAX_RANK * 2)
         return;
     for (int i = 0; i < k->nrow; i++) {
         q->row_stride[i] = quad_stride(k, p->sca_flat, k->row[i], false);
-        if (q->row_stride[i] < 0 || k->row[i] == k->g->split || k->row[i] == k->g->strip) return;
+        if (q->row_stride[i] < 0 || k->row[i] == k->g->strip) return;
     }
     for (q->ntap = q->nraxis; q->ntap > 0; q->ntap--) {
         const Axis *x = q->raxis[q->ntap - 1];
@@ -214,7 +226,8 @@ static bool join(DotsKernel *k, int j, DotsPart *q) {
     if (!p.packed || !q->packed || k->when[j] != q->when || p.sym != lead->sym) return false;
     if (matrix_type(k, &p) != q->matrix) return false;
     if (!product_share_axes(k->g->c, &p, q->nraxis, q->raxis)) return false;
-    if (p.sca != lead->sca || !same_outer(k, &p, lead)) return false;
+    if (p.sca != lead->sca || p.sca_inside != lead->sca_inside || !same_outer(k, &p, lead))
+        return false;
     p.place = q->n++;
     k->p[j] = p;
     return true;
@@ -239,6 +252,7 @@ static void make_parts(DotsKernel *k) {
         if (q->length >= 0 && q->length < MATRIX_STEPS) q->matrix = DT_NONE;
         set_ways(k, q);
         set_span(k, q);
+        q->box = dots_box(k, q);
     }
 }
 
@@ -257,6 +271,31 @@ static bool worth(DotsKernel *k) {
     return n > 0;
 }
 
+static bool shape(DotsKernel *k, bool units) {
+    k->units = units;
+    make_parts(k);
+    return dots_shape(k);
+}
+
+/* Parts and their shapes, by matrix units or by threads. */
+static bool choose_units(DotsKernel *k) {
+    Kernel *g = k->g;
+    DotsKernel units = *k;
+    bool can = shape(&units, true), half = false;
+    for (int i = 0; i < units.npart; i++)
+        half |= units.part[i].matrix && units.part[i].matrix != DT_F32;
+    const int64_t scratch = g->scratch;
+    if (!half || !can) {
+        *k = units;
+        return can;
+    }
+    can = shape(k, false);
+    if (can && !decide(g->p, X_MATRIX, g->s, dots_ns(k), dots_ns(&units))) return true;
+    *k = units;
+    g->scratch = scratch;
+    return true;
+}
+
 bool kernel_dots(Kernel *g) {
     DotsKernel *k = NEW(g->a, DotsKernel);
     k->g = g;
@@ -266,9 +305,9 @@ bool kernel_dots(Kernel *g) {
     sort_axes(k);
     if (!worth(k)) return false;
     sort_axes(k);
-    make_parts(k);
-    if (!dots_shape(k)) return false;
+    if (!choose_units(k)) return false;
     dots_order(k);
+    k->placed = true;
     for (int i = 0; i < g->nown; i++) g->own[i].near = true;
     g->s->op.sums_ns = dots_ns(k);
     g->kind = KERNEL_DOTS;

@@ -90,10 +90,7 @@ void dots_order(DotsKernel *k) {
     for (int i = 0; i < k->npart; i++) {
         DotsPart *q = &k->part[i];
         if (!q->packed) continue;
-        int64_t steps = div_up(q->length, q->at_once) * q->at_once;
-        /* Teams smaller than eight read several columns at once, which then lie in different banks.
-         */
-        q->column = q->matrix || (q->team < 8 && steps % 8 == 0) ? dots_pitch(q, steps) : steps;
+        q->column = dots_column(q);
         pack(k, q);
         q->order = order_of(k, q);
         own(k, q);

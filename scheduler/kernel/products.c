@@ -1,13 +1,30 @@
 /* products.c: sums of products of two loads, as the kinds of kernels that multiply find them. */
 #include "scheduler/kernel/products.h"
+#include "utask/windows.h"
 
-bool kernel_product(const Kernel *k, Expr *e, Product *p) {
-    *p = (Product){0};
-    if (!product_of_loads(e, &p->sum) || !product_affine(k->c, &p->sum, k->naxis, k->axis))
-        return false;
+/* Whether the loads of p's sum are at positions affine in all axes, and of no member. */
+static bool is_plain(const Kernel *k, Product *p) {
+    if (!product_affine(k->c, &p->sum, k->naxis, k->axis)) return false;
     for (int i = 0; i < k->n; i++)
         if (p->sum.load[0]->t == k->t[i] || p->sum.load[1]->t == k->t[i]) return false;
     return true;
+}
+
+bool kernel_product(const Kernel *k, Expr *e, Product *p) {
+    *p = (Product){0};
+    return product_of_loads(e, &p->sum) && is_plain(k, p);
+}
+
+bool kernel_padded(const Kernel *k, Expr *e, Product *p) {
+    *p = (Product){0};
+    if (e->dtype != DT_F32 || !product_of(e, &p->sum)) return false;
+    for (int i = 0; i < 2; i++) {
+        Expr **inside = &p->inside[i];
+        p->sum.load[i] = padded_load(k->c, p->sum.factor[i], inside);
+        if (!p->sum.load[i] || (*inside && (*inside)->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)))
+            return false;
+    }
+    return is_plain(k, p);
 }
 
 typedef struct Members {
@@ -42,6 +59,8 @@ void product_turn(Product *p, int vec) {
     p->sca = p->sum.load[!vec];
     p->vec_flat = p->sum.flat[vec];
     p->sca_flat = p->sum.flat[!vec];
+    p->vec_inside = p->inside[vec];
+    p->sca_inside = p->inside[!vec];
 }
 
 bool product_share_axes(Cx *c, Product *p, int n, Axis *const *axis) {
@@ -59,9 +78,9 @@ bool product_share_axes(Cx *c, Product *p, int n, Axis *const *axis) {
         taken |= 1u << at;
         to[i] = e_axis(c, axis[at]);
     }
-    Expr **part[] = {&p->vec, &p->sca, &p->vec_flat, &p->sca_flat};
+    Expr **part[] = {&p->vec, &p->sca, &p->vec_flat, &p->sca_flat, &p->vec_inside, &p->sca_inside};
     for (size_t i = 0; i < COUNT(part); i++)
-        *part[i] = e_subst(c, *part[i], n, from, to, NULL, NULL);
+        if (*part[i]) *part[i] = e_subst(c, *part[i], n, from, to, NULL, NULL);
     return true;
 }
 

@@ -11,6 +11,8 @@ typedef struct Product {
     SumProduct sum;
     Expr *vec, *sca; /* loads; of 16 bits only a packed vec, and a sca that does not move along v */
     Expr *vec_flat, *sca_flat;
+    Expr *vec_inside, *sca_inside; /* elsewhere the factor is 0; NULL: nowhere */
+    Expr *inside[2];               /* the same by factor of the sum */
     Axis
         *columns; /* sca is no load: the kernel computes it, and vec moves along these; else NULL */
     int operand;  /* its number then (contraction.h); sca_flat is a position in it */
@@ -26,6 +28,9 @@ typedef struct Product {
 /* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of
  * them of a member of the group; sets p->sum if so. */
 bool kernel_product(const Kernel *k, Expr *e, Product *p);
+/* The same of factors that may be 0 outside of bounds, as padded images are: sets p->inside, too.
+ */
+bool kernel_padded(const Kernel *k, Expr *e, Product *p);
 /* Whether reduction e is a sum of products one factor of which the kernel can compute for itself
  * (product_built) without members of the group; sets *p if so, with columns, vec and sca. Where sca
  * is no load, sca_flat is sca. */

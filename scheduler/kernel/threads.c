@@ -2,7 +2,8 @@
 #include "scheduler/kernel/threads.h"
 #include "scheduler/cost/decide.h"
 
-#define LONG_SUM 32 /* terms that are worth the exchange */
+#define LONG_SUM 32 /* terms that are worth the exchange, */
+#define SOME_SUM 8  /* … where there are warps for all positions: they would be idle */
 #define FEW 256     /* positions of a unit below which threads would be idle */
 #define FEW_ROWS 3  /* rows of a unit below which warps would be idle */
 
@@ -10,6 +11,7 @@ typedef struct Sums {
     const Axis *inner; /* the last axis, or NULL */
     bool outer;        /* a long sum that does not move along it */
     bool every;        /* a long sum at each position */
+    int64_t least;     /* terms of a long sum */
     int64_t most;      /* terms of the longest of them */
 } Sums;
 
@@ -20,7 +22,7 @@ static int64_t terms(const Expr *reduce) {
 static void find_sums(Sums *k, Map *seen, const Expr *e) {
     if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_REDUCE) {
-        if (terms(e) < LONG_SUM) return;
+        if (terms(e) < k->least) return;
         if (terms(e) > k->most) k->most = terms(e);
         if (k->inner && !e_uses_axis(e, k->inner))
             k->outer = true;
@@ -45,7 +47,9 @@ static int64_t positions(const Kernel *g, int n, int64_t unknown) {
 
 void kernel_threads(Kernel *g) {
     int n = g->naxis;
-    Sums k = {.inner = n ? g->axis[n - 1] : NULL};
+    const int warps = g->nthread / g->p->schedule->device->warp;
+    Sums k = {.inner = n ? g->axis[n - 1] : NULL,
+              .least = positions(g, n, INT32_MAX) <= warps ? SOME_SUM : LONG_SUM};
     Map *seen = map_new(g->a);
     for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
     ThreadsKernel *t = NEW(g->a, ThreadsKernel);

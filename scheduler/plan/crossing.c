@@ -1,5 +1,6 @@
 /* crossing.c: see crossing.h. */
 #include "scheduler/plan/crossing.h"
+#include "scheduler/plan/distribute.h"
 #include "utask/walk.h"
 
 typedef struct Crossing {
@@ -12,12 +13,14 @@ typedef struct Crossing {
 
 /* A unit can be given the part of the reader's domain that it wrote itself, along some dimension.
  */
-static bool moves_along(const Expr *e, const Tensor *t, const Tensor *lead) {
+static bool moves_along(Cx *c, const Expr *e, const Tensor *t, const Tensor *lead) {
+    int64_t n;
     if (e->kind || e->t != t) return false;
     for (int d = 0; d < t->rank; d++)
         for (int i = 0; i < lead->rank; i++)
-            if (e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] &&
-                t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1))
+            if ((e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] &&
+                 t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1)) ||
+                part_is_piece(c, e->a[d], lead->axis[i], t->dim[d], &n))
                 return true;
     return false;
 }
@@ -29,7 +32,7 @@ static void cross_load(void *user, Expr *e) {
     if (k->reader)
         for (int i = 0; i < k->reader->op.n; i++)
             if (k->reader->op.t[i] == t) return; /* members are read at their own positions */
-    if (!k->reader || !moves_along(e, t, k->reader->op.t[0])) k->any = true;
+    if (!k->reader || !moves_along(k->c, e, t, k->reader->op.t[0])) k->any = true;
 }
 
 bool tensor_crosses(Map *fresh, const Tensor *t) {
@@ -37,7 +40,7 @@ bool tensor_crosses(Map *fresh, const Tensor *t) {
 }
 
 bool expr_crosses(Cx *c, Map *fresh, Expr *e) {
-    Crossing k = {.fresh = fresh};
+    Crossing k = {.c = c, .fresh = fresh};
     if (e) e_each_load(c, e, cross_load, &k);
     return k.any;
 }

@@ -14,6 +14,8 @@
 #include "utask/product.h"
 #include "utask/walk.h"
 
+#include <math.h>
+
 #if BRAID_TINY /* small tensors belong to several units, too */
 #define TINY_GRAIN 1
 #else
@@ -28,12 +30,17 @@ typedef struct Owner { /* how a tensor's memory is written */
     Part part;
 } Owner;
 
+typedef struct Pieces { /* of n positions along dimension dim; n = 0: any */
+    int dim, n;
+} Pieces;
+
 typedef struct Dist {
     Program *p;
     Cx *c;
     Owner *owner; /* by tensor id */
     uint32_t
-        *friendly; /* by tensor id: dims along which every reader moves with an axis of its own */
+        *friendly;  /* by tensor id: dims along which every reader moves with an axis of its own */
+    Pieces *pieces; /* by tensor id: in which a reader wants it */
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
     Level level;          /* of the units that share what is here… */
@@ -72,11 +79,15 @@ static bool is_columns(const Dist *d, const Stmt *s, const Axis *x) {
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
  * by whole vectors, and so are those that kernels lay over lanes; others of which units have few
  * grains each, or of which only the run knows how many there are, element by element. For blocks of
- * threads neither matters. */
+ * threads neither matters: they have what others read piece by piece in whole pieces. */
 static int grain_of(const Dist *d, const Stmt *s, int dim, const Expr *extent) {
     const bool last = dim == s->op.t[0]->rank - 1;
     const int64_t grain = d->grain, units = schedule_units(d->p->schedule, s->level);
     int64_t n;
+    for (int i = 0; i < s->op.n; i++) {
+        const Pieces *k = &d->pieces[s->op.t[i]->id];
+        if (k->n && k->dim == dim && extent == s->op.t[0]->dim[dim]) return k->n;
+    }
     if (TINY_GRAIN || device_is_gpu(d->p->schedule->device)) return 1;
     if (d->fine && !last) return 1;
     if (!e_is_int(extent, &n)) return last ? (int)grain : 1;
@@ -123,11 +134,24 @@ typedef struct ReadScan {
     Axis *split;
     int dim; /* -2: nothing seen, -1: whole */
     int64_t shift;
+    int64_t piece;      /* of so many positions for each of the split axis */
+    const Expr *extent; /* piece > 1: of which */
 } ReadScan;
 
 /* idx = x + shift, shift a constant. */
 static bool is_shifted(Cx *c, Expr *idx, Axis *x, int64_t *shift) {
     return e_uses_axis(idx, x) && e_is_int(e_sub(c, idx, e_axis(c, x)), shift);
+}
+
+bool part_is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n) {
+    int64_t all, parts, last, lo, hi;
+    Expr *coef, *rest;
+    if (!e_uses_axis(idx, x) || !e_is_int(extent, &all) || !e_is_int(x->extent, &parts))
+        return false;
+    for (int i = 0; idx->op == E_MIN && i < 2; i++)
+        if (e_is_int(idx->a[i], &last) && last == all - 1) idx = idx->a[1 - i];
+    return e_affine(c, idx, x, &coef, &rest) && e_is_int(coef, n) && *n > 1 && *n <= INT32_MAX &&
+           e_range(rest, &lo, &hi) && lo >= 0 && hi < *n && parts == div_up(all, *n);
 }
 
 static void read_load(void *user, Expr *e) {
@@ -137,20 +161,29 @@ static void read_load(void *user, Expr *e) {
         return;
     }
     int dim = -1;
-    int64_t shift = 0, by;
+    int64_t shift = 0, piece = 1, by;
     for (int d = 0; d < e->t->rank && !e->kind; d++)
         if (is_shifted(r->c, e->a[d], r->split, &by) && (by || e->t->dim[d] == r->split->extent))
-            dim = d, shift = by;
-    r->dim = r->dim == -2 || (r->dim == dim && r->shift == shift) ? dim : -1;
+            dim = d, shift = by, piece = 1;
+        else if (part_is_piece(r->c, e->a[d], r->split, e->t->dim[d], &by))
+            dim = d, shift = 0, piece = by, r->extent = e->t->dim[d];
+    r->dim = r->dim == -2 || (r->dim == dim && r->shift == shift && r->piece == piece) ? dim : -1;
     r->shift = shift;
+    r->piece = piece;
 }
 
 Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
     if (!s->op.split) return part_solo;
     if (s->op.band) return part_whole;
-    ReadScan r = {c, t, s->op.split, -2, 0};
+    ReadScan r = {c, t, s->op.split, -2, 0, 1, NULL};
     stmt_loads(c, s, read_load, &r);
-    return r.dim < 0 ? part_whole : part_split(s, r.dim, r.shift);
+    if (r.dim < 0 || (r.piece > 1 && s->op.inner)) return part_whole;
+    Part p = part_split(s, r.dim, r.shift);
+    if (r.piece > 1) {
+        p.grain *= (int)r.piece;
+        p.extent = r.extent;
+    }
+    return p;
 }
 
 /* ---- choosing -------------------------------------------------------------------------------- */
@@ -220,6 +253,18 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
 /* One unit computes everything, in the order in which it is stored. */
 static bool is_one(const Schedule *k) { return k->units == 1 && !device_is_gpu(k->device); }
 
+/* What s reads at its own positions along dimension k may have been shared in larger grains. */
+static int grain_read(const Dist *d, const Stmt *s, int k, const Tensor *const *fresh, int n) {
+    const Tensor *lead = s->op.t[0];
+    for (int i = 0; i < n && device_is_gpu(d->p->schedule->device) && !s->op.inner; i++) {
+        const Part *p = &d->owner[fresh[i]->id].part;
+        if (p->kind == PART_SPLIT && p->grain > 1 && p->extent == lead->dim[k] &&
+            part_read(d->c, s, fresh[i]).extent == p->extent)
+            return p->grain;
+    }
+    return s->op.grain;
+}
+
 static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
     s->op.inner = NULL;
@@ -254,6 +299,7 @@ static void choose(Dist *d, Stmt *s) {
             s->op.inner = whole ? NULL : inner.extent;
             s->op.edge = whole ? 0 : inner.edge;
             s->op.grain = grain_of(d, s, k, whole ? x->extent : inner.extent);
+            s->op.grain = grain_read(d, s, k, f.t.p, f.t.n);
             int64_t score = split_score(d, s, k, f.t.p, f.t.n);
             if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
             best = whole ? (Inner){.x = x} : inner;
@@ -442,12 +488,18 @@ typedef struct Reader {
 static void reader_load(void *user, Expr *e) {
     Reader *r = user;
     const Tensor *t = tensor_root(e->t);
+    const bool gpu = device_is_gpu(r->d->p->schedule->device);
     uint32_t mask = 0;
+    int64_t n;
     for (int k = 0; k < e->t->rank && !e->kind && t == e->t; k++)
         for (int i = 0; i < r->lead->rank; i++)
             if (e->a[k]->op == E_AXIS && e->a[k]->axis == r->lead->axis[i] &&
                 t->dim[k] == r->lead->dim[i])
                 mask |= 1u << k;
+            else if (gpu && part_is_piece(r->d->c, e->a[k], r->lead->axis[i], t->dim[k], &n)) {
+                r->d->pieces[t->id] = (Pieces){k, (int)n};
+                mask |= 1u << k;
+            }
     r->d->friendly[t->id] &= mask;
 }
 
@@ -500,7 +552,7 @@ static bool count_copies(void *user, Expr *e) {
 
 /* On GPUs, where units are many: the dimensions of s where a unit does not load so much that
  * barriers around the group would cost less. A bit each. */
-static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
+static uint32_t fair_splits(const Dist *d, Stmt *s, double ns) {
     const Schedule *plan = d->p->schedule;
     const Tensor *lead = s->op.t[0];
     const int units = schedule_units(plan, s->level);
@@ -517,9 +569,13 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
         Map *seen = map_new(d->c->a);
         for (int i = 0; i < s->op.n; i++)
             find_reduction(seen, s->op.t[i]->body, false, count_copies, &c);
-        time[k] = (shared > 0 ? shared : 0) * units / parts +
+        s->op.split = lead->axis[k];
+        s->op.grain = (int)grain;
+        time[k] = fmax(shared * units / parts, cost_stmt_ns(d->p, s, units)) +
                   t.bytes / plan->device->level[LEVEL_TEAM].read_gbps +
                   c.elements / plan->device->threads * COPY_NS;
+        s->op.split = NULL;
+        s->op.grain = 0;
         if (k == 0 || time[k] < best) best = time[k];
     }
     for (int k = 0; k < lead->rank; k++)
@@ -563,6 +619,12 @@ static void choose_wanted(void *user, Stmt *s) {
 
 void pass_distribute(Program *p) {
     Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .grain = 16, .wanted = map_new(p->cx->a)};
+    const size_t n = (size_t)p->cx->next_tensor + 1;
+    d.owner = NEWN(p->cx->a, Owner, n);
+    d.pieces = NEWN(p->cx->a, Pieces, n);
+    d.friendly = NEWN(p->cx->a, uint32_t, n);
+    memset(d.friendly, 0xff, sizeof *d.friendly * n);
+    seq_each(p->top, readers, &d);
     double ns = p->schedule->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
     if (!is_one(p->schedule)) {
@@ -570,9 +632,5 @@ void pass_distribute(Program *p) {
                                (Way[]){{16, ns}, {32, ns}});
         seq_each(p->top, choose_wanted, &d);
     }
-    d.owner = NEWN(p->cx->a, Owner, p->cx->next_tensor + 1);
-    d.friendly = NEWN(p->cx->a, uint32_t, p->cx->next_tensor + 1);
-    memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->cx->next_tensor + 1));
-    seq_each(p->top, readers, &d);
     walk(&d, p->top);
 }

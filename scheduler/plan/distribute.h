@@ -24,6 +24,10 @@ extern const Part part_whole, part_solo;
 Part part_of_unit(int unit); /* PART_SOLO */
 /* Both touch the same elements in each unit: no barrier is needed between them. */
 bool part_same(Part a, Part b);
+/* Whether idx goes through piece number x of an extent that is cut into pieces of *n > 1 positions:
+ * n x + r where 0 <= r < n; the last piece may be shorter, then idx may stay at the last position.
+ */
+bool part_is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n);
 /* What a group writes of its members, and reads of tensor t (a tensor with storage). */
 Part part_written(const Stmt *s);
 Part part_read(Cx *c, const Stmt *s, const Tensor *t);

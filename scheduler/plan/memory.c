@@ -161,6 +161,12 @@ static MemKind made_kind(const Tensor *t) {
     return t->ret ? M_RESULT : static_bytes(t) >= 0 ? M_STATIC : t->placed ? M_SLOT : M_BUMP;
 }
 
+/* What every unit computes for itself (scheduler/transform/partial.c) lies in its block's memory;
+ * what activations find their way by is part of their frames. */
+static bool is_small_own(const Planner *q, const Tensor *t) {
+    return device_is_gpu(q->p->schedule->device) && !q->p->nfunc && static_bytes(t) >= 0;
+}
+
 static void number(Planner *q, Seq *seq);
 
 /* The bodies of functions run any number of times during the statement: like a loop. */
@@ -207,8 +213,11 @@ static void number(Planner *q, Seq *seq) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
                 if (!s->op.t[k]->plan) {
-                    Mem *m = mem_new(q, s->op.t[k], s->each ? M_BUMP : made_kind(s->op.t[k]));
+                    const bool own = s->each && is_small_own(q, s->op.t[k]);
+                    Mem *m =
+                        mem_new(q, s->op.t[k], s->each && !own ? M_BUMP : made_kind(s->op.t[k]));
                     m->each = s->each;
+                    if (own) m->block = BLOCK_OWN;
                     if (m->kind == M_RESULT) m->slot[0] = s->op.t[k]->ret - 1;
                     if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
                 }
@@ -544,7 +553,7 @@ static void distribute(Planner *q) {
     }
 }
 
-/* Returns the bytes of the frame, or (block > 0) of what is in that block's memory. */
+/* Returns the bytes of the frame, or (block not 0) of what is in that block's memory. */
 static int64_t place(Planner *q, const Func *frame, int block) {
     VEC(Piece) v = {0};
     int64_t all = 0;
@@ -661,10 +670,12 @@ void pass_memory(Program *p) {
         int64_t bytes = place(&q, NULL, i + 1);
         if (bytes > q.plan.distributed) q.plan.distributed = bytes;
     }
+    q.plan.own = place(&q, NULL, BLOCK_OWN);
     q.plan.arena = place(&q, NULL, 0);
     rest_all(&q, end);
     for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i], 0);
-    if (device_is_gpu(p->schedule->device)) q.plan.shared = SHARED_OWN + q.plan.distributed;
+    if (device_is_gpu(p->schedule->device))
+        q.plan.shared = SHARED_OWN + q.plan.distributed + q.plan.own;
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }
 

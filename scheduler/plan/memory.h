@@ -4,6 +4,8 @@
 
 #include "utask/utask.h"
 
+#define BLOCK_OWN (-1)
+
 typedef enum {
     M_NONE,   /* no storage of its own: input, constant, view, join, fused */
     M_STATIC, /* at `off` in the arena: size known at compile time, lifetime planned */
@@ -28,13 +30,13 @@ typedef struct Mem {
     int slot[2];
     Tensor *via;
     Expr *at;    /* M_ELEM: LoopScan.at */
-    bool each;   /* every unit has one of its own (Stmt.each); M_BUMP */
+    bool each;   /* every unit has one of its own (Stmt.each); M_BUMP, or in each block's memory */
     bool shared; /* another tensor is in its place (M_SHARED) */
     int given; /* 1 + the output whose memory is the caller's in runs that give it; 0: none (set by
                   pass_outputs) */
     bool inplace; /* a phi with one buffer (LoopCarry.inplace, push) */
     int block; /* M_STATIC, > 0: not in the arena but in the own memory of block `block` - 1 of the
-                  first cluster */
+                  first cluster; BLOCK_OWN: of each block, every unit has one of its own */
     Func *frame; /* the function that it belongs to: offsets are in its activation's frame, and a
                     slot is a piece of the arena as large as the slot of that number; NULL: none */
     int first, last; /* statement numbers between which it lives */
@@ -52,7 +54,8 @@ typedef struct Position { /* what a statement number of Mem.first and last stand
 
 typedef struct MemPlan { /* Program.mem */
     int64_t arena;       /* bytes of all static storage */
-    int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster */
+    int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster, */
+    int64_t own;         /* and behind that for what each unit has for itself */
     int nslot;
     int64_t live_max;       /* largest total of static storage alive at once */
     VEC(Position) position; /* number n is position[n - 1]; 0 is before all, the last after all */

@@ -345,6 +345,9 @@ static Latency schedule(Scheduler *x, Seq *q) {
             s->level = (uint8_t)x->level;
             total.core += ns;
             total.team += ns;
+            if (!stmt_crosses(x->c, u.fresh, s, true)) continue;
+            total.team += schedule_program(x, q, &u) + barrier;
+            u = (UProgram){i + 1, i, true, {0, 0, true}, map_new(x->c->a)};
             continue;
         }
         bool host = s->level == LEVEL_HOST,
@@ -386,6 +389,18 @@ static double schedule_for(Scheduler *x, int units) {
     return schedule(x, x->p->top).team;
 }
 
+static bool is_in_cluster(void *user, const Stmt *s) {
+    (void)user;
+    return s->level == LEVEL_CLUSTER;
+}
+
+/* Where there are clusters the chip has fewer units, for all that is planned from now on. The team
+ * asks for all the same: some chips have room for more clusters. */
+static void plan_clusters(Program *p) {
+    Schedule *k = p->schedule;
+    if (seq_any(p->top, is_in_cluster, NULL)) k->units = device_clustered(k->device, k->units);
+}
+
 void pass_schedule(Program *p) {
     Schedule *k = p->schedule;
     Scheduler x = {p, p->cx, k, k->device, LEVEL_TEAM, false, map_new(p->cx->a)};
@@ -410,4 +425,5 @@ void pass_schedule(Program *p) {
         k->estimate_ns = schedule_for(&x, units);
     k->speedup = k->estimate_ns < alone ? alone / k->estimate_ns : 1;
     if (decide(p, X_TEAM, &all, alone, k->estimate_ns)) k->team = k->units;
+    plan_clusters(p);
 }

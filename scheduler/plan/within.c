@@ -464,14 +464,20 @@ static bool within_plan(Look *x) {
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
-/* What a thread computes one behind the other for e, as far as not seen yet. */
-static double chain_ns(const Device *d, Map *seen, const Expr *e) {
+#define LATENCY 4.0 /* cycles until what depends on an instruction begins */
+
+/* What a thread computes for e, as far as not seen yet: one behind the other where it waits for the
+ * iteration before; the rest of several iterations goes on side by side. */
+static double chain_ns(const Look *x, Map *seen, Expr *e, double together) {
     if (e->pure || e->op == E_AXIS || !map_add(seen, (uint64_t)e->id + 1)) return 0;
-    double ns = e->op == E_LOAD || e->op == E_REDUCE ? 0 : e_work(e->op)->cycles * d->cycle_ns;
-    double terms = 1;
+    double ns = 0, terms = 1;
+    if (e->op != E_LOAD && e->op != E_REDUCE) {
+        ns = e_work(e->op)->cycles * x->p->schedule->device->cycle_ns;
+        if (!reads_inside(x, e)) ns /= fmin(together, LATENCY);
+    }
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++) terms *= cost_size(e->raxis[i]->extent);
-    for (int i = 0; i < e->n; i++) ns += terms * chain_ns(d, seen, e->a[i]);
+    for (int i = 0; i < e->n; i++) ns += terms * chain_ns(x, seen, e->a[i], together);
     return ns;
 }
 
@@ -482,14 +488,16 @@ static double step_ns(const Look *x) {
     const Schedule *sc = x->p->schedule;
     const Device *d = sc->device;
     Map *seen = map_new(x->c->a);
+    /* Iterations that are left over go one by one. */
+    const double together = cost_size(x->loop->loop.trips) < w->steps ? 1 : w->steps;
     double ns = 0, rows = 1;
     for (int i = 0; i < w->sum.n; i++) { /* its terms are not computed again by members */
-        ns += chain_ns(d, seen, w->sum.p[i].term);
-        for (int lanes = w->width; lanes > 1 && !w->sum.p[i].late; lanes /= 2) ns += d->shuffle_ns;
-        if (w->sum.p[i].late) ns += d->shuffle_ns * (w->width - 1) / w->steps;
+        ns += chain_ns(x, seen, w->sum.p[i].term, together);
+        const bool late = w->sum.p[i].late && together > 1;
+        ns += d->shuffle_ns * (late ? (w->width - 1) / together : log2(w->width));
         map_add(seen, (uint64_t)w->sum.p[i].e->id + 1);
     }
-    for (int i = 0; i < k->n; i++) ns += chain_ns(d, seen, k->value[i]);
+    for (int i = 0; i < k->n; i++) ns += chain_ns(x, seen, k->value[i], together);
     ns += w->stage.n * (d->cycle_ns + d->core_load_ns / 8);
     ns += in_registers(w) * d->cycle_ns;
     if (in_registers(w)) ns += d->load_ns * ceil(w->steps / 8.0) / w->steps;
@@ -504,10 +512,10 @@ static void visit(void *user, Stmt *s) {
     Look x = {.p = p, .c = p->cx, .loop = s, .legal = true, .w = NEW(p->cx->a, Within)};
     if (!within_plan(&x)) return;
     const int units = schedule_units(p->schedule, s->level);
-    const double plain = cost_stmt_ns(p, s, units), step = step_ns(&x);
-    if (!decide(p, X_WITHIN, s, plain, step * cost_size(s->loop.trips))) return;
+    const double plain = cost_stmt_ns(p, s, units);
     s->loop.within = x.w;
-    s->loop.step_ns = step;
+    s->loop.step_ns = step_ns(&x);
+    if (!decide(p, X_WITHIN, s, plain, cost_stmt_ns(p, s, units))) s->loop.within = NULL;
 }
 
 void loops_within(Program *p) {

@@ -1,14 +1,6 @@
 // barrier.cu: barriers of blocks, missing ones, and threads that do not come.
-#define BK_WARP 32
-#define BK_THREADS 256
-#include "tests/emulate/data.h"
-
-static __device__ __forceinline__ char *bk_shared(void) {
-    extern __shared__ __align__(128) char bk_shared_bytes[];
-    return bk_shared_bytes;
-}
+#include "tests/emulate/kernel.h"
 static __device__ __forceinline__ void bk_block(void) { __syncthreads(); }
-#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
 
 // test turn 4 64 256: ok sum=8064
 KERNEL turn(Data *d) {

@@ -1,13 +1,5 @@
 // count.cu: the critical path of kernels whose path is known (codegen/emulate/count.cc).
-#define BK_WARP 32
-#define BK_THREADS 256
-#include "tests/emulate/data.h"
-
-static __device__ __forceinline__ char *bk_shared(void) {
-    extern __shared__ __align__(128) char bk_shared_bytes[];
-    return bk_shared_bytes;
-}
-#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+#include "tests/emulate/kernel.h"
 #define LOOK(p) (*(volatile unsigned *)(p))
 
 // Two words of Data, at once, then a load behind them, and a store: a round trip each.

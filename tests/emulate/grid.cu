@@ -1,13 +1,5 @@
 // grid.cu: what never ends, what does not fit, and clusters.
-#define BK_WARP 32
-#define BK_THREADS 256
-#include "tests/emulate/data.h"
-
-static __device__ __forceinline__ char *bk_shared(void) {
-    extern __shared__ __align__(128) char bk_shared_bytes[];
-    return bk_shared_bytes;
-}
-#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+#include "tests/emulate/kernel.h"
 
 static __device__ void all_come(Data *d, unsigned n) {
     __syncthreads();

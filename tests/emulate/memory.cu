@@ -1,13 +1,5 @@
 // memory.cu: accesses out of bounds, misaligned, and of memory that nobody has written.
-#define BK_WARP 32
-#define BK_THREADS 256
-#include "tests/emulate/data.h"
-
-static __device__ __forceinline__ char *bk_shared(void) {
-    extern __shared__ __align__(128) char bk_shared_bytes[];
-    return bk_shared_bytes;
-}
-#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+#include "tests/emulate/kernel.h"
 static const int table[4] = {1, 2, 3, 4};
 
 // test inside 2 64 128: ok sum=170

@@ -1,8 +1,5 @@
 // race.cu: data between blocks, by flags and barriers of the whole grid.
-#define BK_WARP 32
-#define BK_THREADS 256
-#include "tests/emulate/data.h"
-#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+#include "tests/emulate/kernel.h"
 #define LINE 32 // words between two flags
 
 // The barrier of the grid by flags: block 0 collects and tells. `turn` counts from 1.
@@ -302,4 +299,87 @@ KERNEL vectors(Data *d) {
         v[1] = make_float4(1, 2, 3, 4); // <- vectors
     else
         d->out[6] = 1; // <- vectors
+}
+
+// A place belongs to the asynchronous copy to it from when it is begun until its thread has waited.
+// test copy_handed_on 1 64 1024: ok sum=4032
+KERNEL copy_handed_on(Data *d) {
+    int *s = (int *)bk_shared();
+    for (int turn = 0; turn < 2; turn++) {
+        emu_copy_async(s + threadIdx.x, turn ? d->in + threadIdx.x : NULL, 4);
+        emu_copied();
+        __syncthreads();
+        d->out[turn * 64 + threadIdx.x] = s[63 - threadIdx.x];
+        d->out[128 + turn * 64 + threadIdx.x] = s[threadIdx.x];
+        __syncthreads();
+        d->in[threadIdx.x] += 0; // what was copied may change
+        __syncthreads();
+    }
+}
+
+// test copy_twice 1 64 1024: race
+KERNEL copy_twice(Data *d) {
+    int *s = (int *)bk_shared();
+    emu_copy_async(s + threadIdx.x, d->in + threadIdx.x, 4);
+    emu_copy_async(s + threadIdx.x, d->in + threadIdx.x + 64, 4); // <- copy_twice
+    emu_copied();
+}
+
+// test copy_over 2 64 1024: race
+KERNEL copy_over(Data *d) {
+    char *s = bk_shared();
+    emu_copy_async(s + threadIdx.x * 16, d->in + threadIdx.x * 4, 16);
+    __syncthreads();
+    if (threadIdx.x == 9) emu_copy_async(s + 8, NULL, 8); // <- copy_over
+    __syncthreads();
+    emu_copied();
+}
+
+// test copy_and_store 1 64 1024: race
+KERNEL copy_and_store(Data *d) {
+    int *s = (int *)bk_shared();
+    emu_copy_async(s + threadIdx.x, d->in + threadIdx.x, 4);
+    s[threadIdx.x] = 0; // <- copy_and_store
+    emu_copied();
+}
+
+// The barriers order the store between the beginning and the end of the copy.
+// test copy_and_byte 1 64 1024: race
+KERNEL copy_and_byte(Data *d) {
+    char *s = bk_shared();
+    emu_copy_async(s + threadIdx.x * 4, d->in + threadIdx.x, 4);
+    __syncthreads();
+    if (threadIdx.x == 40) s[27] = 1; // <- copy_and_byte
+    __syncthreads();
+    emu_copied();
+}
+
+// test copy_read_early 1 64 1024: race
+KERNEL copy_read_early(Data *d) {
+    int *s = (int *)bk_shared();
+    s[threadIdx.x] = 1;
+    __syncthreads();
+    emu_copy_async(s + threadIdx.x, d->in + threadIdx.x, 4);
+    d->out[threadIdx.x] = s[threadIdx.x]; // <- copy_read_early
+    emu_copied();
+}
+
+// test copy_of_what_changes 1 64 1024: race
+KERNEL copy_of_what_changes(Data *d) {
+    int *s = (int *)bk_shared();
+    emu_copy_async(s + threadIdx.x, d->in + threadIdx.x, 4);
+    __syncthreads();
+    if (threadIdx.x == 0) d->in[7] = 1; // <- copy_of_what_changes
+    __syncthreads();
+    emu_copied();
+}
+
+// It begins before another thread's store to the place is over.
+// test copy_begun_early 1 64 1024: race
+KERNEL copy_begun_early(Data *d) {
+    int *s = (int *)bk_shared();
+    s[threadIdx.x] = 1;                                           // <- copy_begun_early
+    emu_copy_async(s + 63 - threadIdx.x, d->in + threadIdx.x, 4); // <- copy_begun_early
+    __syncthreads();
+    emu_copied();
 }

@@ -1,16 +1,6 @@
 // warp.cu: shuffles, votes and what the lanes of a warp see of each other. Also compiled with a
 // warp of 64.
-#ifndef BK_WARP
-#define BK_WARP 32
-#endif
-#define BK_THREADS 256
-#include "tests/emulate/data.h"
-
-static __device__ __forceinline__ char *bk_shared(void) {
-    extern __shared__ __align__(128) char bk_shared_bytes[];
-    return bk_shared_bytes;
-}
-#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+#include "tests/emulate/kernel.h"
 #define ALL (~0ull)
 #define LANE (threadIdx.x % BK_WARP)
 
@@ -54,39 +44,71 @@ KERNEL votes(Data *d) {
     d->out[threadIdx.x] = ok;
 }
 
-// The matrix units. Line i of a is i + 1 all along; line j of b is j + 1 in the first element of
-// one of its quarters.
-static __device__ unsigned bits_f16(unsigned n) {
-    unsigned e = 31 - __clz((int)n);
-    return (15 + e) << 10 | (n << (10 - e) & 1023);
+// The matrix units: small integers, so that sums are exact.
+static __device__ int left_at(int line, int k) { return (line * 3 + k * 5) % 7 + 1; }
+static __device__ int right_at(int line, int k) { return (line * 2 + k * 3) % 5 + 1; }
+static __device__ unsigned bits_f16(int n) {
+    const int e = 31 - __clz(n);
+    return (unsigned)((15 + e) << 10 | (n << (10 - e) & 1023));
 }
-static __device__ unsigned bits_tf32(unsigned n) { return __float_as_uint((float)n); }
-static __device__ unsigned bits_bf16(unsigned n) { return bits_tf32(n) >> 16; }
-#define MATRIX(TYPE, HIGH)                                                                         \
-    KERNEL matrix_##TYPE(Data *d) {                                                                \
-        const unsigned line = BK_WARP == 32 ? LANE / 4 : LANE % 16,                                \
-                       part = BK_WARP == 32 ? LANE % 4 : LANE / 16;                                \
-        unsigned a[8], b[4] = {part == line % 4 ? bits_##TYPE(line + 1) : 0};                      \
-        for (unsigned i = 0; i < 8; i++) {                                                         \
-            const unsigned x = bits_##TYPE(line + i / 4 * 8 + 1);                                  \
-            a[i] = x | x << HIGH;                                                                  \
-        }                                                                                          \
-        float c[4] = {1, 1, 1, 1};                                                                 \
-        emu_matrix_##TYPE(c, a, BK_WARP == 32 ? 2 : 1, b);                                         \
+static __device__ unsigned bits_tf32(int n) { return __float_as_uint((float)n); }
+static __device__ unsigned bits_bf16(int n) { return bits_tf32(n) >> 16; }
+// Which line and step element i of a lane is, and the lines of its sum i, as the vendors say: by
+// groups of four lanes, or by sixteens.
+#if BK_WARP == 32
+#define LINE_A(i, per) ((int)LANE / 4 + (i) / (per) % 2 * 8)
+#define STEP_A(i, per, each) ((int)LANE % 4 * (per) + (i) % (per) + (i) / (per) / 2 * 4 * (per))
+#define LINE_B ((int)LANE / 4)
+#define STEP_B(i, per, each) ((int)LANE % 4 * (per) + (i) % (per) + (i) / (per) * 4 * (per))
+#define SUM_A(i) ((int)LANE / 4 + (i) / 2 * 8)
+#define SUM_B(i) ((int)LANE % 4 * 2 + (i) % 2)
+#else
+#define LINE_A(i, per) ((int)LANE % 16)
+#define STEP_A(i, per, each) ((int)LANE / 16 * (each) + (i))
+#define LINE_B ((int)LANE % 16)
+#define STEP_B(i, per, each) ((int)LANE / 16 * (each) + (i))
+#define SUM_A(i) ((int)LANE / 16 * 4 + (i))
+#define SUM_B(i) ((int)LANE % 16)
+#endif
+#define MATRIX(NAME, TYPE, STEPS, PER, EACH_A, EACH_B, MULTIPLY)                                   \
+    KERNEL NAME(Data *d) {                                                                         \
+        unsigned a[4] = {0}, b[4] = {0};                                                           \
+        for (int i = 0; i < EACH_A; i++)                                                           \
+            a[i / PER] |= bits_##TYPE(left_at(LINE_A(i, PER), STEP_A(i, PER, EACH_A)))             \
+                          << i % PER * 16;                                                         \
+        for (int i = 0; i < EACH_B; i++)                                                           \
+            b[i / PER] |= bits_##TYPE(right_at(LINE_B, STEP_B(i, PER, EACH_B))) << i % PER * 16;   \
+        float c[4] = {1, 2, 3, 4};                                                                 \
+        MULTIPLY;                                                                                  \
         int ok = 1;                                                                                \
-        for (unsigned i = 0; i < 4; i++) {                                                         \
-            const unsigned row = BK_WARP == 32 ? LANE % 4 * 2 + i % 2 : LANE % 16;                 \
-            const unsigned column = BK_WARP == 32 ? LANE / 4 + i / 2 * 8 : LANE / 16 * 4 + i;      \
-            ok &= c[i] == 1 + (float)((row + 1) * (column + 1));                                   \
+        for (int i = 0; i < 4; i++) {                                                              \
+            int sum = i + 1;                                                                       \
+            for (int k = 0; k < STEPS; k++) sum += left_at(SUM_A(i), k) * right_at(SUM_B(i), k);   \
+            ok &= c[i] == (float)sum;                                                              \
         }                                                                                          \
         d->out[threadIdx.x] = ok;                                                                  \
     }
+#if BK_WARP == 32
+#define MMA(TYPE) emu_mma_##TYPE(c, a[0], a[1], a[2], a[3], b[0], b[1])
+MATRIX(matrix_f16, f16, 16, 2, 8, 4, MMA(f16))
+MATRIX(matrix_bf16, bf16, 16, 2, 8, 4, MMA(bf16))
+MATRIX(matrix_other, tf32, 8, 1, 4, 2, MMA(tf32))
+#else
+#define MFMA(NAME, WORDS)                                                                          \
+    WORDS x, y;                                                                                    \
+    emu_sums sum;                                                                                  \
+    memcpy(&x, a, sizeof x);                                                                       \
+    memcpy(&y, b, sizeof y);                                                                       \
+    memcpy(&sum, c, sizeof sum);                                                                   \
+    sum = __builtin_amdgcn_mfma_f32_##NAME(x, y, sum, 0, 0, 0);                                    \
+    memcpy(c, &sum, sizeof sum)
+MATRIX(matrix_f16, f16, 16, 2, 4, 4, MFMA(16x16x16f16, emu_half_4))
+MATRIX(matrix_bf16, bf16, 16, 2, 4, 4, MFMA(16x16x16bf16_1k, emu_half_4))
+MATRIX(matrix_other, bf16, 8, 2, 2, 2, MFMA(16x16x8bf16, emu_half_2))
+#endif
 // test matrix_f16 1 128 0: ok sum=128
-MATRIX(f16, 16)
 // test matrix_bf16 1 128 0: ok sum=128
-MATRIX(bf16, 16)
-// test matrix_tf32 1 128 0: ok sum=128
-MATRIX(tf32, 0)
+// test matrix_other 1 128 0: ok sum=128
 
 // Two halves of a warp, each by itself.
 // test halves 1 64 0: ok sum=64
@@ -214,9 +236,14 @@ KERNEL reads_unnamed(Data *d) {
 
 // test half_matrix 1 64 0: divergent matrix product
 KERNEL half_matrix(Data *d) {
-    unsigned a[8] = {0}, b[4] = {0};
+#if BK_WARP == 32
     float c[4] = {0};
-    if (LANE < 16) emu_matrix_f16(c, a, BK_WARP == 32 ? 2 : 1, b); // <- half_matrix
+    if (LANE < 16) emu_mma_f16(c, 0, 0, 0, 0, 0, 0); // <- half_matrix
+#else
+    emu_half_4 a = {0};
+    emu_sums sum = {0};
+    if (LANE < 16) sum = __builtin_amdgcn_mfma_f32_16x16x16f16(a, a, sum, 0, 0, 0); // <- half_matrix
+#endif
     __syncthreads();
     d->out[threadIdx.x] = 1;
 }

@@ -3,12 +3,13 @@
 
     spans_check.py COUNT FOLDER [--target T] [--threads N] [--seed S] [--braid PATH]
 
-Writes random chains of convolutions to FOLDER, with channels that are multiples of four, strides, dilations and uneven
-pads, the last one added to what the chain began with, and runs `braid test` on them. Fails also when less than half of
-the texts have such a copy.
+Writes random chains of convolutions over 1 to 3 dimensions to FOLDER, with channels that are multiples of four, strides,
+dilations and uneven pads, some by Pad operators, the last one added to what the chain began with, and runs `braid test`
+on them. One more has copies of both kinds on all targets. Fails also when an input is padded by a pass of its own.
 """
 import argparse
 import os
+import re
 import subprocess
 import sys
 
@@ -20,6 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import backend_test  # noqa: E402
 
 ort.set_default_logger_severity(4)
+BOTH = 104  # its model has spans and boxes on all targets
 
 
 def chain(seed):
@@ -27,7 +29,8 @@ def chain(seed):
     r = np.random.default_rng(seed)
     pick = lambda *v: int(r.choice(v))
     nodes, weights = [], []
-    batch, height, width = 1, pick(4, 7, 8, 8, 16), pick(4, 6, 8, 8, 12)
+    rank = pick(1, 2, 2, 2, 3)
+    sizes = [pick(4, 6, 7, 8, 8, 12, 16) for _ in range(rank)] if rank < 3 else [pick(3, 4, 5) for _ in range(rank)]
 
     def weight(*shape):
         name = f"w{len(weights)}"
@@ -40,19 +43,26 @@ def chain(seed):
         nodes.append(helper.make_node("Relu", [out], [out + "r"]))
         return out + "r"
 
+    def padded(x, pads):
+        out = f"p{len(nodes)}"
+        weights.append(numpy_helper.from_array(np.array([0, 0, *pads[:rank], 0, 0, *pads[rank:]], np.int64), out + "s"))
+        nodes.append(helper.make_node("Pad", [x, out + "s"], [out]))
+        return out
+
     channels = pick(8, 12, 16, 20)
-    x = first = conv("x", 3, channels, (1, 1))
+    x = first = conv("x", 3, channels, (1,) * rank)
     for _ in range(pick(1, 2)):
-        kernel, more = (pick(2, 3, 3), pick(2, 3, 3)), pick(8, 12, 16)
-        pads = [kernel[0] - 1, kernel[1] - 1, 0, 0] if pick(0, 1) else [kernel[0] // 2, kernel[1] // 2, kernel[0] // 2, kernel[1] // 2]
-        x = conv(x, channels, more, kernel, strides=[pick(1, 1, 2), 1], dilations=[pick(1, 1, 2), 1], pads=pads)
+        kernel, more = [pick(2, 3, 3) for _ in range(rank)], pick(8, 12, 16)
+        pads = [k - 1 for k in kernel] + [0] * rank if pick(0, 1) else [k // 2 for k in kernel] * 2
+        ways = dict(strides=[pick(1, 1, 2)] + [1] * (rank - 1), dilations=[pick(1, 1, 2)] + [1] * (rank - 1))
+        x = conv(padded(x, pads), channels, more, kernel, **ways) if pick(0, 0, 1) else conv(x, channels, more, kernel, pads=pads, **ways)
         channels = more
-    nodes.append(helper.make_node("Conv", [x, weight(8, channels, 3, 3)], ["last"], pads=[1, 1, 1, 1]))
-    nodes.append(helper.make_node("ReduceMean", [first], ["mean"], axes=[1, 2, 3], keepdims=1))
+    nodes.append(helper.make_node("Conv", [x, weight(8, channels, *[3] * rank)], ["last"], pads=[1] * (2 * rank)))
+    nodes.append(helper.make_node("ReduceMean", [first], ["mean"], axes=list(range(1, rank + 2)), keepdims=1))
     nodes.append(helper.make_node("Add", ["last", "mean"], ["y"]))
     info = lambda name, shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-    shape = [batch, 3, height, width]
-    graph = helper.make_graph(nodes, "spans", [info("x", shape)], [info("y", [None] * 4)], weights)
+    shape = [1, 3, *sizes]
+    graph = helper.make_graph(nodes, "spans", [info("x", shape)], [info("y", [None] * (rank + 2))], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data = r.standard_normal(shape).astype(np.float32)
     y = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": data})
@@ -68,8 +78,8 @@ def main():
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--braid", default="build/release/braid")
     args = p.parse_args()
-    folders, made = [], 0
-    for seed in range(args.seed, args.seed + args.count):
+    folders, made, boxes, passes = [], 0, 0, 0
+    for seed in (BOTH, *range(args.seed, args.seed + args.count)):
         while True:
             try:
                 model, x, y = chain(seed)
@@ -78,14 +88,18 @@ def main():
                 seed += 100000
         folders.append(os.path.join(args.folder, f"spans{seed}"))
         backend_test.write(folders[-1], model, [x], y)
-        text = os.path.join(folders[-1], "text.cu")
-        subprocess.run([args.braid, "compile", folders[-1] + "/model.onnx", "--target", args.target, "--emit", text, "-o",
-                        folders[-1] + "/model.so"], check=True)
+        text, file = os.path.join(folders[-1], "text.cu"), folders[-1] + "/model.onnx"
+        how = [file, "--target", args.target]
+        subprocess.run([args.braid, "compile", *how, "--emit", text, "-o", folders[-1] + "/model.so"], check=True)
         with open(text) as f:
-            made += "bk_copy_span(" in f.read()
+            said = f.read()
+        made += "[=](int row)" in said  # where a row of the copy begins
+        boxes += re.search(r"const int64_t c\d = \(uint32_t\)at / ", said) is not None
+        tree = subprocess.run([args.braid, "explain", *how], check=True, capture_output=True, text=True).stdout
+        passes += re.search(r"^\s*= select\(", tree, re.M) is not None
     done = subprocess.run([args.braid, "test", "--target", args.target, "--threads", args.threads, *folders])
-    print(f"{made} of {args.count} models copy a span")
-    return done.returncode or made * 2 < args.count
+    print(f"{made} of {len(folders)} models copy a span, {boxes} one of a padded input; {passes} pad by a pass of its own")
+    return int(done.returncode != 0 or not made or not boxes or passes > 0)
 
 
 if __name__ == "__main__":

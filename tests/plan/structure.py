@@ -46,7 +46,7 @@ RESIDENT = {name: (2 * LSTM_LAYERS - 1) * 4 * GATE for name in ("lstm_operator",
 RESIDENT["nasrnn"] = 8 * GATE
 # Cells that a GPU's blocks compute side by side in an iteration.
 SIDE = {name: LSTM_LAYERS for name in ("lstm_operator", "lstm_split", "lstm_four", "lstm_gemm", "lstm_scan")}
-BLOCK, BLOCKS = 3, 15  # synchronizations of a block: images whose padding other units hold take one more; blocks
+BLOCK, BLOCKS = 2, 15  # synchronizations of a block: in front of each convolution; blocks
 ALONE = ["blockdrop", "trips_if", "experts"]  # have work of one unit
 SEES = "%-16s %-5s %s"
 

@@ -25,7 +25,10 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
                const char *buffer);
 /* Multiplies the copies and adds to the workers' sums `acc`; `at`: the first step. */
 void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const char *buffer);
-/* The same for all steps of a direct part. */
+/* Whether the part's sums are computed by a function that other groups call, too, and that call. */
+bool dots_called(const DotsPart *q);
+void dots_call(Group *g, const DotsKernel *k, int part);
+/* dots_step for all steps of a direct part. */
 void dots_direct(Group *g, const DotsKernel *k, int part);
 /* Stores the sums in the tile. */
 void dots_finish(Group *g, const DotsKernel *k, int part);

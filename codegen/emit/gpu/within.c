@@ -108,7 +108,7 @@ static void put_copies(WithinText *x, int outside, const char *type) {
         Expr *flat = flat_of(f->c, s->load);
         const char *from = fn_around(f, s->load->t, &flat);
         const char *to = arena_printf(f->a, "%d + turn * %d + q", s->at, w->chunk * all);
-        const char *at = fn_expr(f, flat);
+        const char *at = fn_at(f, flat);
         if (w->k->p->schedule->device->async)
             fn_line(f, "bk_copy1(block + %s, %s + %s, true);", to, from, at);
         else
@@ -427,9 +427,7 @@ void emit_within(Tree *x, Stmt *s, int id) {
     for (int i = 0; i < w->k->n; i++) unstored[i] = w->m[i].carry < 0 && !w->m[i].scan;
     group_begin(&in.g, x->em, w->k);
     in.g.unstored = unstored;
-    in.g.ns =
-        cost_size(s->loop.trips) *
-        cost_seq_ns(x->em->p, s->loop.body, schedule_units(x->em->p->schedule, w->k->s->level));
+    in.g.ns = cost_stmt_ns(x->em->p, s, schedule_units(x->em->p->schedule, w->k->s->level));
     in.g.reduce = lane_sum;
     in.symbol = in.g.f.symbol;
     in.g.f.symbol = inside_symbol;
