@@ -2,13 +2,13 @@
 // latencies, from one synchronization to the next, and which thread the others wait for.
 //
 // A thread has a time of its own. Loads are on their way together, also those behind an elementary
-// function, because compilers move them up: not over a store. The thread waits for them and for
-// what is computed from them at a store, where threads meet, and when the same instruction has
-// kFlight loads on the way. Elementary functions have no branches: compilers interleave those that
-// do not wait for one another (emu_then), as far as a thread can begin instructions.
-// Where threads meet, all go on at the time of the last; a flag is seen when it has travelled. What
-// stands behind a thread's time is a list of segments, one for each meeting that it was the last to
-// come to. The list of the thread that ends last is the path.
+// function, because compilers move them up: not over a store, nor before their place is known
+// (emu_behind). The thread waits for them and for what is computed from them at a store, where
+// threads meet, and when the same instruction has kFlight loads on the way. Elementary functions
+// have no branches: compilers interleave those that do not wait for one another (emu_then), as far
+// as a thread can begin instructions. Where threads meet, all go on at the time of the last; a flag
+// is seen when it has travelled. What stands behind a thread's time is a list of segments, one for
+// each meeting that it was the last to come to. The list of the thread that ends last is the path.
 #include "internal.h"
 #include "driver.inc"
 
@@ -71,6 +71,7 @@ struct Function {
     std::string name;
     bool helper;             // of the dialect: what it takes is its caller's
     bool group;              // the scheduler has estimated it
+    bool stores;             // any of its calls did
     const struct Math *math; // an elementary function
     // Of a group: when the last thread of each block began a call, and ended it; calls that each
     // thread has begun.
@@ -161,6 +162,7 @@ uint32_t function_of(const void *entry) {
     f.helper = !own && (f.name.compare(0, 3, "bk_") == 0 || f.name.compare(0, 2, "__") == 0 ||
                         is_part(f.name));
     f.group = estimates().count(f.name) > 0;
+    f.stores = false;
     auto math = elementary.find(f.name);
     f.math = math != elementary.end() ? &math->second : nullptr;
     functions.push_back(f);
@@ -364,7 +366,7 @@ void count_begin() {
     alone.clear();
     by_entry.clear();
     functions.clear();
-    functions.push_back({"the kernel", false, false, nullptr, {}, {}});
+    functions.push_back({"the kernel", false, false, false, nullptr, {}, {}});
     last = 0;
     last_path = nullptr;
     stores = meetings = 0;
@@ -447,6 +449,7 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
         arrive(t);
         issue(t, 1);
         stores++;
+        functions[c.function].stores = true;
         if (at >= device.heap.low && at < device.heap.high) c.stored = c.now + latency().fence;
         return;
     }
@@ -652,7 +655,7 @@ void count_report(const char *path) {
         fprintf(f, "%s{\"name\": \"%s\", \"times\": %.0f, \"ns\": %.1f, \"busy\": %.3f, ",
                 i ? ", " : "", name.c_str(), s.ns[k_visit], s.all, s.busy / s.all);
         auto e = estimates().find(name);
-        if (e != estimates().end())
+        if (e != estimates().end() && functions[order[i]].stores) // it had something to do
             fprintf(f, "\"estimate\": %.1f, \"longest\": %.1f, ", e->second.sum / e->second.n,
                     longest_visit(functions[order[i]]));
         fprintf(f, "\"by\": {");

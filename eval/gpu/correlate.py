@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """How well the scheduler's estimates rank what groups take: against their counted paths on an emulated GPU.
 
-    correlate.py [NAME...] [--target emulate:cuda] [--braid BRAID] [--schedule CHOICES] [--wide] [--seconds N] [--least R]
-                 [--out FILE | --all] [-- OPTION...]
+    correlate.py [NAME...] [--target emulate:cuda] [--braid BRAID] [--schedule CHOICES] [--wide] [--jobs N] [--seconds N]
+                 [--least R] [--out FILE | --all] [-- OPTION...]
 
 A NAME is a model of `models/` or a folder of one (model.onnx, test_data_set_0); without any, all models. They are small, or
 of their full width and short with --wide (`short`, below), or as the options after -- say, which go to `models`. Each is
-compiled, run once, for at most so many --seconds, and of every group on the path the estimate and the counted ns of its
-longest call are compared (both by codegen/emulate/count.cc). Prints Spearman's rank correlation over the groups of all
+compiled, run once, for at most so many --seconds, and of every group on the path that had something to do the estimate and
+the counted ns of its longest call are compared (both by codegen/emulate/count.cc); --jobs models at once, 1. Prints Spearman's rank correlation over the groups of all
 models, the median ratio, and the groups that are furthest off: every group with --all, and into FILE with --out.
 Exit status 1 when the correlation is below --least, or a model fails.
 """
 import argparse
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -96,7 +97,9 @@ def make(names, args, sizes, out):
 def groups_of(folder, args, work):
     """(function, estimate, counted ns, times, what it waits for) of each group on the path. Counted is the longest call by
     any block, as blocks that have no part of the group also call it, without what the caller has begun."""
-    model = fixed(folder, os.path.join(work, os.path.basename(folder.rstrip("/")) + ".onnx"))
+    work = os.path.join(work, "run-" + os.path.basename(folder.rstrip("/")))
+    os.makedirs(work)
+    model = fixed(folder, os.path.join(work, "model.onnx"))
     launches = counted.launches_of(args.braid, model, os.path.join(folder, "test_data_set_0"), args.target, args.schedule, work, args.seconds)
     found = {}
     for launch in launches:
@@ -133,6 +136,7 @@ def main():
     p.add_argument("--least", type=float, default=0.0)
     p.add_argument("--all", action="store_true")
     p.add_argument("--wide", action="store_true")
+    p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--seconds", type=int)
     p.add_argument("--out")
     own = sys.argv[1:]
@@ -145,17 +149,20 @@ def main():
         if made or not args.names:
             make(made, args, sizes, os.path.join(work, "models"))
             folders += sorted(os.path.join(work, "models", x) for x in os.listdir(os.path.join(work, "models")))
-        for folder in folders:
-            name = os.path.basename(folder.rstrip("/"))
-            try:
-                rows += [(name, *x) for x in groups_of(folder, args, work)]
-            except (subprocess.SubprocessError, OSError) as e:
-                bad.append(f"{name}: {e}")
-                print(bad[-1], flush=True)
-            if args.out and len(rows) >= LEAST:
-                _, summary, lines = report(rows, args)
-                with open(args.out, "w") as f:
-                    f.write("\n".join([" ".join(["eval/gpu/correlate.py", *own]), "", ABOUT, "", summary, *bad, "", *lines]) + "\n")
+        folders.sort(key=lambda x: os.path.getsize(os.path.join(x, "model.onnx")))  # the quick ones first
+        with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+            running = {pool.submit(groups_of, x, args, work): os.path.basename(x.rstrip("/")) for x in folders}
+            for done in concurrent.futures.as_completed(running):
+                name = running[done]
+                try:
+                    rows += [(name, *x) for x in done.result()]
+                except (subprocess.SubprocessError, OSError) as e:
+                    bad.append(f"{name}: not counted: {'it takes longer' if isinstance(e, subprocess.TimeoutExpired) else e}")
+                    print(bad[-1], flush=True)
+                if args.out and len(rows) >= LEAST:
+                    _, summary, lines = report(rows, args)
+                    with open(args.out, "w") as f:
+                        f.write("\n".join([" ".join(["eval/gpu/correlate.py", *own]), "", ABOUT, "", summary, *bad, "", *lines]) + "\n")
     if len(rows) < LEAST:
         sys.exit(f"only {len(rows)} groups: nothing to compare")
     r, summary, lines = report(rows, args)

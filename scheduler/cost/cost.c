@@ -174,6 +174,8 @@ double cost_compute_ns(const Device *d, const Work *w) {
            w->expensive * (w->scalar ? 10 * d->scalar_ns : d->function_ns);
 }
 
+double cost_wait_ns(const Device *d, ExprOp op) { return e_work(op)->cycles / 4.0 * d->depend_ns; }
+
 double cost_group_at_ns(const Program *p, const Stmt *s, int units, double unknown) {
     const Device *d = p->schedule->device;
     Work w = cost_work(p->cx, s, unknown);

@@ -26,6 +26,8 @@ double cost_bytes(const Tensor *t); /* all of a tensor */
 Work cost_work(Cx *c, const Stmt *s, double unknown);
 /* The element operations of w on one core, without what they read and write. */
 double cost_compute_ns(const Device *d, const Work *w);
+/* What a GPU's thread waits for an operator, from its operands on. */
+double cost_wait_ns(const Device *d, ExprOp op);
 /* One run of the group by `units` cores; with more than one the barrier is not included. */
 double cost_group_ns(const Program *p, const Stmt *s, int units);
 /* On a GPU: how long a block's threads take for a unit's part when nothing else than they

@@ -248,7 +248,7 @@ static WaitDepth walk(PathWalk *k, Expr *e) {
         k->path.loads++;
         x->trips++;
     } else if (dtype_is_float(e->dtype) || e->op != E_DIV)
-        x->chain += e_work(e->op)->cycles * k->d->cycle_ns;
+        x->chain += cost_wait_ns(k->d, e->op);
     return *x;
 }
 

@@ -24,8 +24,10 @@
 #define FAR 260         /* data that all units share arrive, */
 #define FLIGHT 8        /* so many of a thread's loads together */
 
-#define UNROLL_MOST 4  /* steps of a thread's sums without a jump between them, */
-#define UNROLL_SUMS 64 /* and how many sums they add to: a jump is nothing beside more */
+/* Steps of a thread's sums follow each other without a jump, up to so many, until so many loads
+ * are on their way at the same time. More is only more code: a block's other warps fill the time. */
+#define UNROLL_MOST 4
+#define UNROLL_LOADS 8
 
 static int log2_of(int n) {
     int l = 0;
@@ -350,7 +352,7 @@ static void set_flight(const Model *m, DotsPart *q) {
 /* How many of a thread's steps follow each other without a jump. */
 static void set_unroll(DotsPart *q) {
     const int steps = q->direct ? 1 : (int)div_up(q->chunk / q->at_once, q->team);
-    q->unroll = UNROLL_SUMS / (q->tm * q->tc);
+    q->unroll = UNROLL_LOADS / (q->tm * q->tc);
     if (q->unroll > UNROLL_MOST) q->unroll = UNROLL_MOST;
     if (q->unroll > steps) q->unroll = steps;
     if (q->unroll < 1) q->unroll = 1;

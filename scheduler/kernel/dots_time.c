@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-#define FLIGHT 8 /* loads of an instruction that are on their way together */
+#define FLIGHT 8      /* loads of an instruction that are on their way together */
+#define SPAN_FLIGHT 4 /* pieces of a copy as it lies */
 
 typedef struct DotsWaits {
     const Device *d;
@@ -100,14 +101,15 @@ double dots_ns(const DotsKernel *k) {
         const DotsPart *q = &k->part[i];
         each += part_ns(&w, q);
         if (q->staged && q->whole && !is_kept(&w, q))
-            add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0], 1);
+            add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0],
+                       SPAN_FLIGHT);
         if (!q->whole) continue;
         if (q->span)
-            add_copies(&w, &rows, (double)q->span / 4, q->async[0], q->flight[0]);
+            add_copies(&w, &rows, (double)q->span / 4, q->async[0], SPAN_FLIGHT);
         else
             add_chunk(&w, &rows, q, false);
     }
-    if (columns.trips) rows.trips = 0; /* with the first columns */
+    if (columns.trips && columns.async && rows.async) rows.trips = 0; /* with the first columns */
     const double once = barrier_ns(&w) + copies_ns(&w, &rows);
     each += copies_ns(&w, &columns);
     return outer * (double)div_up(k->rows, k->bm) *

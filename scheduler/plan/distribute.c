@@ -146,7 +146,10 @@ static bool is_shifted(Cx *c, Expr *idx, Axis *x, int64_t *shift) {
     return e_uses_axis(idx, x) && e_is_int(e_sub(c, idx, e_axis(c, x)), shift);
 }
 
-bool part_is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n) {
+/* Whether idx goes through piece number x of an extent that is cut into pieces of *n > 1 positions:
+ * n x + r where 0 <= r < n; the last piece may be shorter, then idx may stay at the last position.
+ */
+static bool is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n) {
     int64_t all, parts, last, lo, hi;
     Expr *coef, *rest;
     if (!e_uses_axis(idx, x) || !e_is_int(extent, &all) || !e_is_int(x->extent, &parts))
@@ -155,6 +158,20 @@ bool part_is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n) {
         if (e_is_int(idx->a[i], &last) && last == all - 1) idx = idx->a[1 - i];
     return e_affine(c, idx, x, &coef, &rest) && e_is_int(coef, n) && *n > 1 && *n <= INT32_MAX &&
            e_range(rest, &lo, &hi) && lo >= 0 && hi < *n && parts == div_up(all, *n);
+}
+
+int part_pieces(const Program *p, const Expr *e, const Tensor *lead, int64_t *n) {
+    const Schedule *plan = p->schedule;
+    int dim = -1, cut = 0;
+    int64_t size;
+    if (!device_is_gpu(plan->device) || e->kind) return -1;
+    for (int d = 0; d < e->n; d++)
+        for (int i = 0; i < lead->rank; i++) {
+            if (!is_piece(p->cx, e->a[d], lead->axis[i], e->t->dim[d], &size)) continue;
+            if (3 * axis_size(lead->axis[i], 0) >= 2 * plan->units) dim = d, *n = size;
+            cut++;
+        }
+    return cut == 1 ? dim : -1;
 }
 
 static void read_load(void *user, Expr *e) {
@@ -168,7 +185,7 @@ static void read_load(void *user, Expr *e) {
     for (int d = 0; d < e->t->rank && !e->kind; d++)
         if (is_shifted(r->c, e->a[d], r->split, &by) && (by || e->t->dim[d] == r->split->extent))
             dim = d, shift = by, piece = 1;
-        else if (part_is_piece(r->c, e->a[d], r->split, e->t->dim[d], &by))
+        else if (is_piece(r->c, e->a[d], r->split, e->t->dim[d], &by))
             dim = d, shift = 0, piece = by, r->extent = e->t->dim[d];
     r->dim = r->dim == -2 || (r->dim == dim && r->shift == shift && r->piece == piece) ? dim : -1;
     r->shift = shift;
@@ -500,7 +517,6 @@ typedef struct Reader {
 static void reader_load(void *user, Expr *e) {
     Reader *r = user;
     const Tensor *t = tensor_root(e->t);
-    const bool gpu = device_is_gpu(r->d->p->schedule->device);
     uint32_t mask = 0;
     int64_t n;
     for (int k = 0; k < e->t->rank && !e->kind && t == e->t; k++)
@@ -508,10 +524,11 @@ static void reader_load(void *user, Expr *e) {
             if (e->a[k]->op == E_AXIS && e->a[k]->axis == r->lead->axis[i] &&
                 t->dim[k] == r->lead->dim[i])
                 mask |= 1u << k;
-            else if (gpu && part_is_piece(r->d->c, e->a[k], r->lead->axis[i], t->dim[k], &n)) {
-                r->d->pieces[t->id] = (Pieces){k, (int)n};
-                mask |= 1u << k;
-            }
+    const int dim = t == e->t ? part_pieces(r->d->p, e, r->lead, &n) : -1;
+    if (dim >= 0) {
+        r->d->pieces[t->id] = (Pieces){dim, (int)n};
+        mask |= 1u << dim;
+    }
     r->d->friendly[t->id] &= mask;
 }
 

@@ -472,7 +472,7 @@ static double chain_ns(const Look *x, Map *seen, Expr *e, double together) {
     if (e->pure || e->op == E_AXIS || !map_add(seen, (uint64_t)e->id + 1)) return 0;
     double ns = 0, terms = 1;
     if (e->op != E_LOAD && e->op != E_REDUCE) {
-        ns = e_work(e->op)->cycles * x->p->schedule->device->cycle_ns;
+        ns = cost_wait_ns(x->p->schedule->device, e->op);
         if (!reads_inside(x, e)) ns /= fmin(together, LATENCY);
     }
     if (e->op == E_REDUCE)

@@ -6,6 +6,24 @@
 // test copy 1 32 0: ok path=300-340
 KERNEL copy(Data *d) { d->out[threadIdx.x] = d->in[threadIdx.x]; }
 
+// A load whose place is loaded waits for that, and others go on beside it: one round trip more.
+static __device__ int place(int at, int loads) {
+    emu_behind(loads);
+    return at & 31;
+}
+// test gather 1 32 0: ok path=450-500
+KERNEL gather(Data *d) {
+    const int *in = d->in, i = (int)threadIdx.x;
+    int *out = d->out;
+    out[i] = in[place(in[i], 1)] + in[i + 1];
+}
+// test chain 1 32 0: ok path=600-650
+KERNEL chain(Data *d) {
+    const int *in = d->in;
+    int *out = d->out;
+    out[threadIdx.x] = in[place(in[place(in[threadIdx.x], 1)], 2)];
+}
+
 // Elementary functions: what the compiler may interleave is there with the longest one, unless
 // there are more instructions; what waits for another function is behind it.
 static __device__ float bk_tanhf(float x) { return __fmaf_rn(x, x, x); }
