@@ -25,7 +25,8 @@
 #define FLIGHT 8        /* so many of a thread's loads together */
 
 /* Steps of a thread's sums follow each other without a jump, up to so many, until so many loads
- * are on their way at the same time. More is only more code: a block's other warps fill the time. */
+ * are on their way at the same time. More is only more code: a block's other warps fill the time.
+ */
 #define UNROLL_MOST 4
 #define UNROLL_LOADS 8
 
