@@ -4,6 +4,7 @@
  * for its part. */
 #include "scheduler/kernel/dots.h"
 #include "scheduler/cost/decide.h"
+#include "utask/walk.h"
 
 #define SUMS_MOST 64   /* of a thread, in registers */
 #define MATRIX_MOST 16 /* products by matrix units of a warp, each of four sums of a thread */
@@ -24,7 +25,8 @@
 #define FLIGHT 8        /* so many of a thread's loads together */
 
 /* Steps of a thread's sums follow each other without a jump, up to so many, until so many loads
- * are on their way at the same time. More is only more code: a block's other warps fill the time. */
+ * are on their way at the same time. More is only more code: a block's other warps fill the time.
+ */
 #define UNROLL_MOST 4
 #define UNROLL_LOADS 8
 
@@ -368,6 +370,17 @@ static bool runs_once(const Stmt *s) {
     return true;
 }
 
+static void note_loop(void *user, Stmt *s) {
+    if (s->kind == S_LOOP) *(bool *)user = true;
+}
+
+/* Whether weights may stay on chip: only what loops read does. */
+static bool has_loops(const Program *p) {
+    bool found = false;
+    seq_each(p->top, note_loop, &found);
+    return found;
+}
+
 /* The numbers of rows that a block may have; returns how many. Where sca could be copied as it
  * lies, whole lines of its last row axis are among them. */
 static int heights(const DotsKernel *k, int *out) {
@@ -386,6 +399,7 @@ bool dots_shape(DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
+    if (!has_loops(k->g->p) && share < bytes / 2) share = bytes / 2;
     if (bytes - SHARED_OWN < share) share = bytes - SHARED_OWN;
     const int threads = k->g->nthread;
     Model m = {
