@@ -3,7 +3,7 @@
  * The pasted texts have everything that a program may call; a program calls little of it, and the
  * rest would only be read and compiled. A text is a list of pieces: a declaration from the first
  * column on to the end of its braces, a line of the preprocessor, an empty line, each with the
- * comment before it. Pieces that define names are kept when an item that is kept has one of them as
+ * comment before it. Pieces that define names are kept when one that is kept has one of them as
  * a word outside of comments; all others are kept. */
 #include "codegen/emit/gpu/shorter.h"
 #include <ctype.h>
@@ -13,7 +13,7 @@ typedef struct TextPiece {
     bool defines, kept;
 } TextPiece;
 
-/* The items that define a name. */
+/* The pieces that define a name. */
 typedef struct Definers {
     VEC(int) item;
 } Definers;
