@@ -156,12 +156,16 @@ gpu_synchronization() {
     "$PYTHON" -m models lstm_operator --small --layers 3 --length 4 --hidden 128 --out "$work"
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm rae --small --batch 1 --length 9 --hidden 16 --out "$work"
+    "$PYTHON" -m models experts_dispatch --small --batch 20 --width 32 --out "$work"
+    "$PYTHON" -m models seq2seq --small --limit 2 --batch 20 --out "$work"
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID \
-        "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather}
+        "$work"/{nasrnn,blockdrop,trips_if,lstm_operator,attention_grow,treelstm,rae,experts_gather,experts_dispatch,seq2seq}
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule linearize=on "$work"/treelstm
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --schedule beside=on "$work"/lstm_operator
+    "$PYTHON" -m models seq2seq_scan --small --batch 1 --vocabulary 200 --length 3 --out "$work"
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --units 3 --schedule partial=on,core=off "$work"/seq2seq_scan
     "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
-        "$work"/{attention_grow,blockdrop,experts_gather,treelstm,trips_if}
+        "$work"/{attention_grow,blockdrop,experts_gather,experts_dispatch,seq2seq,treelstm,trips_if}
 }
 
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
@@ -268,6 +272,14 @@ convolutions() {
     "$PYTHON" tests/random/conv_check.py 4 --seed $((SEED + 2 * CONV_MODELS)) --cpu x86-64-v2 --braid $BRAID
 }
 
+# Copies with padding and of repeated rows; results that are stored with the padding of the next layer.
+paddings() {
+    "$PYTHON" tests/random/padded_check.py 6 --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/padded_check.py 12 --seed $((SEED + 100)) --target interp --braid $BRAID
+    [[ $(uname -m) == x86_64 ]] || return 0
+    "$PYTHON" tests/random/padded_check.py 4 --seed $((SEED + 200)) --threads 3 --cpu x86-64-v3 --braid $BRAID
+}
+
 # Blocks of networks strip by strip, of other sizes than their own choice too; and that units meet where they must.
 blocks() {
     local check=("$PYTHON" tests/random/blocks_check.py --braid $BRAID) kept=$LOGS/blocks
@@ -362,7 +374,7 @@ exports() {
 matrix_units() {
     local target
     for target in emulate:cuda emulate:hip; do
-        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
+        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --seed $SEED --braid $BRAID
         "$PYTHON" tests/gpu/spans_check.py 6 $LOGS/spans --target $target --seed $SEED --braid $BRAID
     done
 }
@@ -489,6 +501,7 @@ step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
+step paddings paddings
 step blocks blocks
 step positions "$PYTHON" tests/random/positions_check.py --seed $SEED --braid $BRAID
 step ways "$PYTHON" tests/random/ways_check.py --seed $SEED --braid $BRAID
@@ -503,10 +516,13 @@ step clusters clusters
 step gpu-synchronization gpu_synchronization
 step gpu-estimates "$PYTHON" eval/gpu/correlate.py --least 0.9 --braid $BRAID
 step gpu-planted "$PYTHON" tests/gpu/planted.py --braid $BRAID
+step gpu-captured "$PYTHON" tests/gpu/captured.py --braid $BRAID
+step gpu-traces "$PYTHON" tests/gpu/trace_check.py --braid $BRAID
 step alone "$PYTHON" tests/gpu/alone.py --braid $BRAID
 step reductions reductions
 step emulated-models emulated models recursion silero
 step emulated-trees "$PYTHON" tests/gpu/structure_check.py --braid $BRAID --seed $SEED
+step emulated-partial "$PYTHON" tests/gpu/partial_check.py 16 --seed $SEED --braid $BRAID
 step emulated-beside "$PYTHON" tests/gpu/beside_check.py 6 --seed $SEED --braid $BRAID
 step emulated-within "$PYTHON" tests/gpu/within_check.py --braid $BRAID --seed $SEED
 step emulated-graphs emulated graphs --graphs 45

@@ -94,6 +94,7 @@ static const Pass passes[] = {
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what has left its loop"},
     {"sink", pass_sink, STAGE_PLAIN, STAGE_PLAIN,
      "after what leaves loops has left them, before loops are weighed by their bodies"},
+    {"tail", pass_tail, STAGE_PLAIN, STAGE_PLAIN, "before loops are weighed by their bodies, too"},
     {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what is computed in a loop now"},
     {"wavefront", pass_wavefront, STAGE_PLAIN, STAGE_PLAIN,
      "of loops as they are in the end, before they make several iterations at once"},

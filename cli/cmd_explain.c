@@ -182,11 +182,11 @@ static void print_device(Sb *s, const Device *d) {
         ", \"device\": {\"name\": \"%s\", \"measured\": %s, \"gflops\": %.4g, \"dram_gbps\": %.4g, "
         "\"element_ns\": %.4g, \"function_ns\": %.4g, \"scalar_ns\": %.4g, \"group_ns\": %.4g, "
         "\"load_ns\": %.4g, \"cluster_load_ns\": %.4g, \"core_load_ns\": %.4g, "
-        "\"shuffle_ns\": %.4g, \"cycle_ns\": %.4g, \"depend_ns\": %.4g, "
+        "\"shuffle_ns\": %.4g, \"cycle_ns\": %.4g, \"depend_ns\": %.4g, \"matrix_ns\": %.4g, "
         "\"levels\": [",
         d->name, d->measured ? "true" : "false", d->gflops, d->dram_gbps, d->element_ns,
         d->function_ns, d->scalar_ns, d->group_ns, d->load_ns, d->cluster_load_ns, d->core_load_ns,
-        d->shuffle_ns, d->cycle_ns, d->depend_ns);
+        d->shuffle_ns, d->cycle_ns, d->depend_ns, d->matrix_ns);
     for (int i = 0, n = 0; i < LEVEL_COUNT; i++) {
         const DeviceLevel *l = &d->level[i];
         if (!l->name) continue;

@@ -51,7 +51,6 @@ SIZES = {
 }
 # (model, form): why it may be slower.
 EXCEPTIONS = {
-    ("blockdrop", "naive"): "its normalization by the formula is not folded into the weights: a division a pixel",
     ("experts", "naive"): "other work: every token by each expert that some token chose",
     ("experts", "(experts)"): "other work: every token by each expert that some token chose",
     ("experts", "(experts_gather)"): "other work: weights of its own for each token",

@@ -79,6 +79,10 @@ void pass_hoist(Program *p);
  * pass_dead_code. */
 void pass_sink(Program *p);
 
+/* Requires single-tensor OPs. On processors with vectors, what is made of a counted loop's stacked
+ * results element by element is made in the loop. */
+void pass_tail(Program *p);
+
 /* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads
  * what an earlier one made in the same iteration, become one loop, on a diagonal or without. */
 void pass_wavefront(Program *p);

@@ -6,6 +6,7 @@
 Looks at the small benchmark models, those of tests/golden and N random graphs (tests/random/random_graphs.py), or at the
 models given, as the scheduler would have them and with transformations forced. Nothing is compiled. Prints a line for
 each count that differs, and last how many texts were looked at. Exit status 1 when a count differs.
+Heads of attention at full size stay with their units: no unit waits for others in a step.
 """
 import argparse
 import concurrent.futures
@@ -23,6 +24,7 @@ import random_graphs  # noqa: E402
 
 FORCED = ["", "core=off,team=on", "core=off,team=on,append=on", "append=on"]
 WAYS = [(t, s) for t in ("cpu", "cuda:sm_90") for s in FORCED] + [("cuda:sm_90", "library=on")]
+CHIPS = ("cuda:sm_80", "cuda:sm_90", "hip:gfx90a")
 # As the emitter writes them; what travels with every model has no such line.
 CALLS = {
     "barriers": re.compile(r"\(st = bk_barrier\(k, unit\)\)"),
@@ -64,6 +66,20 @@ def models(a, work):
         yield os.path.basename(path), path
 
 
+def heads(a, work):
+    """Lines about chips on which units wait for each other in a step of attention."""
+    subprocess.run([sys.executable, "-m", "models", "attention", "--full", "--out", work + "/full"], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
+    bad = []
+    for target in CHIPS:
+        said = braid(a, work, "explain", work + "/full/attention/model.onnx", "--json", "--target", target)
+        loops = json.loads(said.stdout)["loops"]
+        waits = [loop["barriers"] + loop["cluster_barriers"] + loop["flags"] for loop in loops]
+        if waits != [0]:
+            bad.append(f"attention for {target}: {waits} synchronizations in a step, not [0]")
+    return bad
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("models", nargs="*", metavar="MODEL.onnx")
@@ -84,6 +100,9 @@ def main():
             for line in lines or []:
                 bad += 1
                 print(f"{name} for {target}{schedule and ', ' + schedule}: {line}", flush=True)
+        for line in [] if a.models else heads(a, work):
+            bad += 1
+            print(line)
     print(f"{texts} texts, {refused} refused, {bad} counts differ")
     return bad > 0 or not texts
 

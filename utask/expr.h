@@ -225,7 +225,8 @@ bool e_at_most(Cx *c, Expr *a, Expr *b);               /* a <= b is proven */
 /* Splits idx = coef * axis + rest, where coef and rest are free of axis; false when idx is not
  * affine in it. */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest);
-Expr *e_coef(Cx *c, Expr *idx, Axis *x); /* that coef; NULL when not affine */
+Expr *e_coef(Cx *c, Expr *idx, Axis *x);  /* that coef; NULL when not affine */
+bool e_by_one(Cx *c, Expr *idx, Axis *x); /* that coef is 1 */
 /* Splits idx = sum of stride[i] * x[i] + rest, where strides are constant and rest is free of the
  * axes. */
 bool e_strides(Cx *c, Expr *idx, int n, Axis *const *x, int64_t *stride, Expr **rest);

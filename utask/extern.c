@@ -12,8 +12,8 @@
 #include "codegen/text/extern/text.inc"
 
 static const ExternRow rows[] = {
-#define BX(name, file, plan, in_place, changes, team)                                              \
-    {#name, #file, plan, bx_##name, in_place, changes, team},
+#define BX(name, file, plan, reads, late, in_place, changes, team)                                 \
+    {#name, #file, plan, reads, late, bx_##name, in_place, changes, team},
 #include "utask/extern.def"
 #undef BX
 };

@@ -12,6 +12,9 @@ struct ExternRow {
     const char *file; /* the source it lives in: FILE.inc in codegen/text/extern */
     int (*plan)(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes);
     /* plan NULL: no symbols, no blobs, no scratch */
+    unsigned plan_reads; /* a bit for each input of which the plan reads elements */
+    unsigned
+        late; /* of those that are not read, nor any output written, before its threads have met */
     int (*run)(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch);
     const char *in_place; /* the body that does the same in place in input 0; NULL: none */
     bool changes_input;   /* it writes to input 0: units synchronize between plan and run */

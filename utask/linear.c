@@ -388,6 +388,11 @@ Expr *e_coef(Cx *c, Expr *idx, Axis *x) {
     return e_affine(c, idx, x, &coef, &rest) ? coef : NULL;
 }
 
+bool e_by_one(Cx *c, Expr *idx, Axis *x) {
+    const Expr *coef = e_coef(c, idx, x);
+    return coef && e_is_ival(coef, 1);
+}
+
 bool e_strides(Cx *c, Expr *idx, int n, Axis *const *x, int64_t *stride, Expr **rest) {
     Expr *coef;
     *rest = idx;

@@ -53,6 +53,12 @@ typedef struct Phases {
     int n;                  /* products */
 } Phases;
 
+/* A function of the text for a GPU: its parts, and where it is in Emit.functions. */
+typedef struct TextFunction {
+    const char *name, *qualifier, *params, *body;
+    size_t at, bytes;
+} TextFunction;
+
 typedef struct Emit {
     Program *p;
     Cx *c;
@@ -62,9 +68,10 @@ typedef struct Emit {
     Sb helpers; /* texts that kernels of some kinds use */
     Sb kernels; /* prototypes of micro-kernels, and of groups that stand apart */
     Sb prototypes;
-    Sb functions;            /* and types; they precede the kernel */
-    VEC(const char *) apart; /* functions that are compiled beside the kernel */
-    Sb body;                 /* the kernel's body */
+    Sb functions;               /* and types; they precede the kernel */
+    VEC(TextFunction) function; /* of a GPU, the groups' of them */
+    VEC(const char *) apart;    /* functions that are compiled beside the kernel */
+    Sb body;                    /* the kernel's body */
     Sb *weights; /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
     Map *function_name;       /* by text */
     Map *extern_files;        /* hand-written bodies that are pasted already */
@@ -127,7 +134,9 @@ typedef struct Fn {
     const char *(*around)(struct Fn *f, Tensor *t, Expr **flat);
     const char *(*symbol)(struct Fn *f, Sym *s);
     const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
-    VEC(Late) late;                             /* members that come from elementary functions */
+    /* Whether t's element at the position at hand is in a variable already; NULL: none is. */
+    bool (*own)(const struct Fn *f, const Tensor *t);
+    VEC(Late) late; /* members that come from elementary functions */
     void *user;
 } Fn;
 
@@ -159,8 +168,12 @@ void fn_close(Fn *f, Scope to);
 /* The same, but the last line is the given one ("} else {"), which opens a brace again. */
 void fn_else(Fn *f, Scope to, const char *fmt, ...) PRINTF(3, 4);
 void fn_bind(Fn *f, Expr *e, const char *text);
+const char *fn_bound(Fn *f, const Expr *e); /* the text that e is bound to, or NULL */
 /* Hoists: puts into variables what does not depend on the axes `inner` and is always evaluated. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
+/* Puts into variables what is below the arms of a choice and need not be, on processors with
+ * vectors. */
+void fn_ahead(Fn *f, Expr *select);
 /* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
 bool fn_guarded(Fn *f, Expr *e);
 /* Whether e loads an element that is there, whatever conditions around it say. */
@@ -233,6 +246,9 @@ bool count_is_small(int n, Axis *const *axis);
 /* Begins the function: computes this unit's range [from, to) of the split axis. Without a split
  * axis only unit 0 continues. */
 void group_range(Group *g);
+/* Fills what of the frame around a group's values is in the unit's range [whole_from, whole_to),
+ * and computes that of the values. */
+void group_frame(Group *g);
 /* Opens the loop over this unit's range of axis x. */
 void group_loop(Group *g, Axis *x, const char *name);
 /* Printers, one for each kind of kernel. */
@@ -262,6 +278,8 @@ Crew crew_of(Emit *em, const Kernel *k);
 const char *resident_name(Emit *em, const Resident *r);
 /* Whether t stands for such a part: then it may be in on-chip memory. */
 bool is_resident(const Emit *em, const Tensor *t);
+/* The address of the input with that number. */
+const char *input_name(Emit *em, int input);
 /* Declares these pointers. Call it after all groups are emitted. */
 void residents_declare(Emit *em, Sb *to);
 /* Prefetches the constants of k that are planned to be. */

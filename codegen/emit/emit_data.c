@@ -37,11 +37,13 @@ void emit_weights(Emit *em) {
     if (!em->weights->p) sb_fail(em->weights);
     em->weights->n = bytes;
     em->weights->cap = bytes + 1;
+    sb_puts(&em->consts, "#define BK_AT(type, at) ((const type *)(bk_weights + at))\n");
     for (int i = 0; i < w->array.n; i++) {
         const WeightArray *x = &w->array.p[i];
-        const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, x->what, 32));
-        sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %lld)) /* %s */\n", name,
-                  c_store(x->dtype), (long long)x->offset, emit_comment(em, x->what));
+        const char *what = arena_strndup(em->a, x->what, strcspn(x->what, " ")); /* no operator */
+        const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, what, 24));
+        sb_printf(&em->consts, "#define %s BK_AT(%s, %lld)\n", name, c_store(x->dtype),
+                  (long long)x->offset);
         if (x->packed) {
             packed_fill(x->packed, em->weights->p + x->offset);
             em->packed_name[x->packed->number] = name;
@@ -74,7 +76,13 @@ const char *emit_function(Emit *em, const char *stem, const char *qualifier, con
                           const char *body) {
     bool found;
     const char *name = function_name(em, stem, qualifier, params, body, &found);
-    if (!found) sb_printf(&em->functions, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    if (found) return name;
+    const size_t at = em->functions.n;
+    sb_printf(&em->functions, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    if (emit_is_gpu(em) && qualifier == em->target->function)
+        vec_push(em->a, &em->function,
+                 ((TextFunction){name, qualifier, arena_strdup(em->a, params),
+                                 arena_strdup(em->a, body), at, em->functions.n - at}));
     return name;
 }
 

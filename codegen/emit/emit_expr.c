@@ -63,7 +63,8 @@ static void put_line(Fn *f, const char *fmt, va_list ap) {
     char small[512];
     va_copy(again, ap);
     int n = vsnprintf(small, sizeof small, fmt, ap);
-    for (int i = 0; i < f->indent; i++) sb_puts(f->out, "    ");
+    /* The deep loops of a GPU's functions would be a tenth of their text. */
+    for (int i = 0; i < f->indent; i++) sb_puts(f->out, emit_is_gpu(f->em) ? "  " : "    ");
     if (n < (int)sizeof small)
         sb_puts(f->out, small);
     else {
@@ -114,7 +115,7 @@ void fn_bind(Fn *f, Expr *e, const char *text) {
     Bound b = {e, text};
     vec_push(f->a, &f->bound, b);
 }
-static const char *bound_text(Fn *f, const Expr *e) {
+const char *fn_bound(Fn *f, const Expr *e) {
     for (int i = f->bound.n - 1; i >= 0; i--)
         if (f->bound.p[i].e == e) return f->bound.p[i].text;
     return NULL;
@@ -371,6 +372,7 @@ const char *fn_fault(Fn *f, int site, const Expr *cond) {
 /* ---- conditional parts ----------------------------------------------------------------------- */
 static const char *conditional(Fn *f, Expr *e) {
     const char *cond = fn_expr(f, e->a[0]), *arm[2];
+    fn_ahead(f, e);
     Sb part[2] = {{.a = f->a}, {.a = f->a}}, *out = f->out;
     for (int k = 0; k < 2; k++) {
         f->out = &part[k];
@@ -590,7 +592,7 @@ static void accumulate(Fn *f, const Reducing *r) {
     Expr *e = r->e, *body = e->a[0];
     const char *x = fn_expr(f, body);
     if (r->best) {
-        const char *at = bound_text(f, e_axis(f->c, e->raxis[e->naxis - 1]));
+        const char *at = fn_bound(f, e_axis(f->c, e->raxis[e->naxis - 1]));
         const bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         const bool last = e->kind >= R_ARGMAX_LAST;
         const char *v = fn_temp(f, body);
@@ -701,7 +703,7 @@ static const char *element(Fn *f, Expr *e) {
 
 const char *fn_expr(Fn *f, Expr *e) {
     if (e->op == E_CONST) return c_const(f->a, e);
-    const char *s = bound_text(f, e);
+    const char *s = fn_bound(f, e);
     if (s) return s;
     switch (e->op) {
     case E_SYM: return f->symbol(f, e->sym);
@@ -737,65 +739,21 @@ const char *fn_expr(Fn *f, Expr *e) {
 }
 
 const char *fn_temp(Fn *f, Expr *e) {
-    const char *s = bound_text(f, e);
+    const char *s = fn_bound(f, e);
     if (s || e->op == E_CONST) return s ? s : c_const(f->a, e);
     s = fn_expr(f, e);
-    const char *b = bound_text(f, e);
+    const char *b = fn_bound(f, e);
     return b ? b : temp(f, e, s);
 }
 
 bool fn_guarded(Fn *f, Expr *e) {
-    if (!(e->flags & EF_GUARD) || bound_text(f, e)) return false;
+    if (!(e->flags & EF_GUARD) || fn_bound(f, e)) return false;
     if (e->op == E_GUARD) return true;
     if (e->op == E_REDUCE && f->load && f->load(f, e)) return false; /* it is computed */
     for (int i = 0; i < e->n; i++)
         if (fn_guarded(f, e->a[i])) return true;
     return false;
 }
-
-bool fn_always_there(const Expr *e) {
-    int64_t lo, hi, size;
-    for (int i = 0; e->op == E_LOAD && i < e->n; i++)
-        if (e->kind || e->a[i]->flags & (EF_LOAD | EF_GUARD | EF_SYM) ||
-            !e_range(e->a[i], &lo, &hi) || !e_is_int(e->t->dim[i], &size) || lo < 0 || hi >= size)
-            return false;
-    return e->op == E_LOAD;
-}
-
-/* What a condition below e may leave out, but need not: loops without it vectorize better. */
-static void hoist_loads(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
-    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || bound_text(f, e) ||
-        map_geti(seen, (uint64_t)e->id + 1))
-        return;
-    bool inside = false;
-    for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
-    if (!inside && fn_always_there(e))
-        fn_temp(f, e);
-    else if (e->op != E_LOAD && e->op != E_GUARD)
-        for (int i = 0; i < e->n; i++) hoist_loads(f, seen, e->a[i], n, inner);
-}
-
-static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
-    bool leaf = !e->n && e->op != E_LOAD;
-    if (leaf || bound_text(f, e) || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    bool inside = false;
-    for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
-    if (!inside) {
-        bool ready = true; /* the loops of all axes that it uses are open */
-        if (e->flags & EF_AXIS) ready = e->op != E_REDUCE && !(e->flags & EF_REDUCE);
-        bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) ||
-                     e_work(e->op)->weight > 1 || e->op == E_CAST || e->op == E_SELECT;
-        if (ready && worth && !(e->flags & EF_REDUCE)) fn_temp(f, e);
-        return;
-    }
-    if (e->op == E_REDUCE) return;
-    int last = e_always(e);
-    for (int i = 0; i < last; i++) hoist(f, seen, e->a[i], n, inner);
-    for (int i = last; i < e->n && e->op == E_SELECT; i++) hoist_loads(f, seen, e->a[i], n, inner);
-}
-
-void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) { hoist(f, map_new(f->a), e, n, inner); }
 
 const char *fn_uniform(Fn *f, Expr *e) {
     /* No variables across statements; within one, what is used more than once is computed once. */

@@ -2,6 +2,7 @@
  * writes the function's body; here is what the kinds share. */
 #include "codegen/emit/emit.h"
 #include "scheduler/cost/cost.h"
+#include "scheduler/kernel/frame.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
 /* The member that t is or changes; NULL: none. */
@@ -59,6 +60,13 @@ static const char *group_load(Fn *f, Expr *e) {
     for (int i = 0; i < g->k->n; i++) /* a member is read at its own position only */
         if (g->k->t[i] == e->t) return arena_printf(f->a, "m%d", i);
     return g->loaded ? g->loaded(g, e) : NULL;
+}
+
+static bool group_own(const Fn *f, const Tensor *t) {
+    const Group *g = f->user;
+    for (int i = 0; i < g->k->n; i++)
+        if (g->k->t[i] == t) return true;
+    return false;
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -138,10 +146,44 @@ static bool known_range(Group *g) {
         return false;
     const long long parts = (long long)div_up(n, each);
     const char *by = each == 1 ? "" : arena_printf(g->em->a, " * %lld", (long long)each);
-    const char *to = arena_printf(g->em->a, "bk_part(%lld, unit + 1, nunit)%s", parts, by);
-    fn_line(&g->f, "const int64_t from = bk_part(%lld, unit, nunit)%s, to = %s;", parts, by,
+    const char *to = arena_printf(g->em->a, "bk_share_at(%lld, unit + 1, nunit)%s", parts, by);
+    fn_line(&g->f, "const int64_t from = bk_share_at(%lld, unit, nunit)%s, to = %s;", parts, by,
             n % each ? arena_printf(g->em->a, "bk_mini(%s, %lld)", to, (long long)n) : to);
     return true;
+}
+
+/* The range of axis x that this unit has, shared in grains: PREFIXfrom to PREFIXto. */
+static void units_range(Group *g, const Axis *x, Expr *grains, const char *prefix) {
+    Fn *f = &g->f;
+    const char *whole = fn_expr(f, x->extent), *grain = fn_expr(f, grains);
+    const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
+    fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
+            n, grain);
+    if (!g->k->s->op.inner) {
+        fn_line(f, "const int64_t %sfrom = parts * unit / nunit * grain;", prefix);
+        fn_line(f, "const int64_t %sto = bk_mini(parts * (unit + 1) / nunit * grain, all);",
+                prefix);
+        return;
+    }
+    long long edge = g->k->s->op.edge;
+    fn_line(f, "const int64_t %sfrom = unit == 0 ? 0 : parts * unit / nunit * grain + %lld;",
+            prefix, edge);
+    fn_line(f,
+            "const int64_t %sto = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * "
+            "grain, all) + %lld;",
+            prefix, whole, edge);
+}
+
+/* The unit's range with the frame around it. */
+static void whole_range(Group *g) {
+    Fn *f = &g->f;
+    const Kernel *k = g->k;
+    if (k->s->op.strip)
+        fn_line(f, "const int64_t whole_from = first, whole_to = end;");
+    else if (k->frame->split)
+        units_range(g, k->frame->split, e_int(f->c, k->s->op.grain), "whole_");
+    else
+        fn_line(f, "if (unit != 0) return;");
 }
 
 void group_range(Group *g) {
@@ -149,6 +191,11 @@ void group_range(Group *g) {
     for (int i = 0; i < g->k->n; i++) {
         fn_count(f, g->k->value[i]);
         fn_count(f, g->k->position[i]);
+    }
+    if (g->k->frame) {
+        whole_range(g);
+        group_frame(g);
+        return;
     }
     if (g->k->s->op.strip) { /* a unit without a part has none of a strip */
         const char *apiece = fn_expr(f, g->k->apiece);
@@ -159,22 +206,7 @@ void group_range(Group *g) {
         fn_line(f, "if (unit != 0) return;");
         return;
     }
-    if (known_range(g)) return;
-    const char *whole = fn_expr(f, g->k->split->extent), *grain = fn_expr(f, g->k->grain);
-    const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
-    fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
-            n, grain);
-    if (!g->k->s->op.inner) {
-        fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
-        fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
-        return;
-    }
-    long long edge = g->k->s->op.edge;
-    fn_line(f, "const int64_t from = unit == 0 ? 0 : parts * unit / nunit * grain + %lld;", edge);
-    fn_line(f,
-            "const int64_t to = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * "
-            "grain, all) + %lld;",
-            whole, edge);
+    if (!known_range(g)) units_range(g, g->k->split, g->k->grain, "");
 }
 
 const char *group_from(const Group *g, const Axis *x) { return in_range(g, x) ? "from" : "0"; }
@@ -246,6 +278,7 @@ void group_begin(Group *g, Emit *em, const Kernel *k) {
                 .around = em->target->apart || emit_is_gpu(em) ? group_around : NULL,
                 .symbol = group_symbol,
                 .load = group_load,
+                .own = group_own,
                 .user = g};
 }
 
@@ -293,10 +326,10 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     Sb whole = {.a = em->a};
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
         for (int i = 0; i < k->n && !s->each; i++)
-            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
+            if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "  BK_GLOBAL(o%d);\n", i);
         for (int i = 0; i < g->arg_t.n; i++)
             if (!is_resident(em, g->arg_t.p[i].t) && !in_own_memory(g->arg_t.p[i].t))
-                sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+                sb_printf(&whole, "  BK_GLOBAL(p%d);\n", i);
     }
     if (g->body.n) sb_puts(&whole, g->body.p);
     const char *stem = k->t[0]->name ? k->t[0]->name : "value";

@@ -225,7 +225,7 @@ static Scope parts_open(Tree *x, const Stmt *s, int id) {
 
 static void emit_loop(Tree *x, Stmt *s) {
     Fn *f = &x->f;
-    Loop l = {x->loop, tree_symbol(f, s->loop.iter)};
+    Loop l = {x->loop, tree_symbol(f, s->loop.iter), s};
     int id = x->next_id++;
     tree_declare_symbol(x, s->loop.iter);
     fn_line(f, "/* loop %s */", emit_comment(x->em, s->path));
@@ -409,7 +409,8 @@ void emit_stmt(Tree *x, Stmt *s) {
     switch (s->kind) {
     case S_LET:
         tree_declare_symbol(x, s->let.sym);
-        fn_line(&x->f, "%s = %s;", tree_symbol(&x->f, s->let.sym), tree_expr(x, s->let.e));
+        fn_line(&x->f, "%s = %s;", tree_symbol(&x->f, s->let.sym),
+                emit_uniform(x, s->let.sym->name, s->let.e));
         break;
     case S_CHECK: emit_check(x, s); break;
     case S_OP: emit_op(x, s, false); break;

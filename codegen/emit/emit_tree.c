@@ -41,7 +41,8 @@ const char *tree_tensor(Fn *f, Tensor *t) {
     case TK_VIEW: return tree_tensor(f, t->base);
     case TK_CONST: return emit_const(f->em, t);
     case TK_INPUT:
-        return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
+        return arena_printf(f->a, "((const %s *)%s)", c_store(t->dtype),
+                            input_name(f->em, t->index));
     default:
         note_tensor(f->user, t);
         check_phase(f->user, t, NULL);
@@ -65,12 +66,25 @@ void tree_var(Tree *x, const char *type, const char *name, const char *init) {
     Var v = {type, name, init};
     vec_push(x->em->a, &x->var, v);
 }
+#define LINE_MOST 90
+/* Variables of one type that follow each other share lines. */
 void tree_print_vars(const Tree *x, Sb *s) {
+    size_t line = 0;
     for (int i = 0; i < x->var.n; i++) {
-        const Var *v = &x->var.p[i];
-        sb_printf(s, "    %s%s%s = %s;\n", v->type, strchr(v->type, '*') ? "" : " ", v->name,
-                  v->init);
+        const Var *v = &x->var.p[i], *last = i ? v - 1 : NULL;
+        const char *star = strchr(v->type, '*') ? v->type + strlen(v->type) - 1 : "";
+        ASSERT(!*star || *star == '*');
+        const char *text = arena_printf(x->em->a, "%s%s = %s", star, v->name, v->init);
+        if (last && !strcmp(last->type, v->type) && line + strlen(text) < LINE_MOST)
+            sb_printf(s, ", %s", text);
+        else {
+            const int n = (int)(strlen(v->type) - strlen(star));
+            sb_printf(s, "%s    %.*s%s%s", i ? ";\n" : "", n, v->type, *star ? "" : " ", text);
+            line = (size_t)n + 4;
+        }
+        line += strlen(text) + 2;
     }
+    if (x->var.n) sb_puts(s, ";\n");
 }
 void tree_local(Tree *x, const char *type, const char *name, const char *value) {
     if (x->stack) {

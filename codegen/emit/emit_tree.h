@@ -8,6 +8,7 @@
 typedef struct Loop {
     struct Loop *up;
     const char *counter;
+    const Stmt *s;
 } Loop;
 
 /* What the functions of one recursion use from outside. A struct holds it at run time; the code
@@ -69,6 +70,9 @@ Captured *emit_stack(Tree *x, Stmt *s);
 void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
 /* Groups from number *at of q on that run side by side (scheduler/plan/beside.h). */
 void emit_beside(Tree *x, const Seq *q, int *at);
+/* Text of a uniform value, which may be the call of a function, called after `name`
+ * (gpu/uniform.c). */
+const char *emit_uniform(Tree *x, const char *name, Expr *e);
 /* Statement *at and those beside it, each run by one unit or one cluster; then a barrier
  * (emit_apart.c). */
 void emit_apart(Tree *x, const Seq *q, int *at);

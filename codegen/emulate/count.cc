@@ -493,15 +493,14 @@ void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const voi
         c.pointer[c.pointers++ % kPointers] = {value, there};
 }
 
-void count_copy(Thread *t, uintptr_t from) {
+double count_copy(Thread *t, uintptr_t from) {
     const Latency &l = latency();
     const bool on_chip = from >= device.shared_space.low && from < device.shared_space.high;
     issue(t, 2);
-    if (!from) return;
+    if (!from) return t->count.now;
     loads[on_chip ? k_near : k_device]++;
     const unsigned behind = std::exchange(t->count.behind, 0u);
-    t->count.copied =
-        std::max(t->count.copied, arrives(t->count, behind, on_chip ? l.remote : l.device));
+    return arrives(t->count, behind, on_chip ? l.remote : l.device);
 }
 void count_then(Thread *t, int depth) {
     Count &c = t->count;
@@ -514,10 +513,7 @@ void count_behind(Thread *t, int loads) {
     t->count.behind = std::min(static_cast<unsigned>(loads), kDepth - 1);
 }
 
-void count_copied(Thread *t) {
-    spend(t, k_device, t->count.copied - t->count.now);
-    t->count.copied = 0;
-}
+void count_copied(Thread *t, double there) { spend(t, k_device, there - t->count.now); }
 
 void count_flag(Thread *t, uintptr_t at, bool write) {
     const Latency &l = latency();

@@ -156,8 +156,11 @@ EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x16f16, emu_half_4)
 EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x16bf16_1k, emu_half_4)
 EMU_MFMA(__builtin_amdgcn_mfma_f32_16x16x8bf16, emu_half_2)
 #undef EMU_MFMA
-/* cp.async: the copy is made when the thread waits for it. from NULL: zeros. */
+/* cp.async: the copy is made when the thread waits for it: for all, or for all but the last `left`
+ * groups, each of which emu_commit() has ended. from NULL: zeros. */
 void emu_copy_async(void *to, const void *from, unsigned bytes);
+void emu_commit();
+void emu_copied_but(unsigned left);
 void emu_copied();
 /* The elementary function that follows waits for others, `depth` one behind the other; -1: all that
  * follow wait for all so far. */

@@ -76,7 +76,7 @@ struct Pointer { // that was loaded, and when it is there
 };
 constexpr unsigned kEntries = 24, kRecent = 64, kWays = 8, kFlight = 8, kPointers = 8, kDepth = 8;
 struct Count {
-    double now, began, copied; // ns
+    double now, began; // ns
     double ready, done,
         chain;   // loads are there; what is computed is; of that, elementary functions
     double base; // what all functions wait for is there
@@ -101,10 +101,12 @@ struct Count {
     uint8_t slowest;
 };
 
-struct Copy { // an asynchronous copy that a thread has begun
+struct Copy {           // an asynchronous copy that a thread has begun
     uintptr_t to, from; // from 0: zeros
     unsigned bytes;
     const void *site;
+    uint32_t group;
+    double there; // when it has arrived, ns
 };
 
 struct Thread {
@@ -132,6 +134,7 @@ struct Thread {
     uint64_t site_key; // the site together with its callers
     uint64_t result;   // of the last synchronization
     std::vector<Copy> copies;
+    uint32_t committed; // groups of copies
     Count count;
     unsigned depth;
     Call calls[kCalls];
@@ -187,8 +190,8 @@ struct Block {
 enum class Mode : uint8_t { none, plain, sync }; // sync: volatile or atomic
 
 // The last write of a word and the reads since. If bytes of a word are accessed separately, each
-// has its own cell. Several unordered reads are in a set. `coming`: a copy to the word is on its way;
-// `going`: one from it may be.
+// has its own cell. Several unordered reads are in a set. `coming`: a copy to the word is on its
+// way; `going`: one from it may be.
 struct Cell {
     uint32_t write_time, write_pc;
     uint32_t read_time, read_pc; // or the index of a set of reads
@@ -232,8 +235,8 @@ void count_begin();
 void count_entry(Thread *t, const void *entry); // a function begins, before t->depth counts it
 void count_exit(Thread *t);
 void count_access(Thread *t, uintptr_t at, unsigned bytes, bool write, const void *pc);
-void count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins; from 0: of zeros
-void count_copied(Thread *t);
+double count_copy(Thread *t, uintptr_t from); // an asynchronous copy begins; when it has arrived
+void count_copied(Thread *t, double there);   // from 0: of zeros
 void count_then(Thread *t, int depth);
 void count_behind(Thread *t, int loads);
 void count_flag(Thread *t, uintptr_t at, bool write);

@@ -296,12 +296,12 @@ void check_copies(Cell &c, const Thread *t, uintptr_t word, uintptr_t at, size_t
             const uint64_t key = static_cast<uint64_t>(pc_pack(pc)) << 32 | pc_pack(copy.site);
             if (std::find(known_races.begin(), known_races.end(), key) != known_races.end()) return;
             known_races.push_back(key);
-            report(EMU_LAUNCH_FAILED,
-                   where_is(t, pc) + ": race: " + thread_name(t) + (write ? " writes " : " reads ") +
-                       std::to_string(bytes) + " bytes at " + describe_address(at) +
-                       ", and an asynchronous copy " + (to ? "to" : "from") + " there that " +
-                       (&o == t ? "it" : thread_name(&o)) + " has begun at " + line_of(copy.site) +
-                       " is on its way");
+            report(EMU_LAUNCH_FAILED, where_is(t, pc) + ": race: " + thread_name(t) +
+                                          (write ? " writes " : " reads ") + std::to_string(bytes) +
+                                          " bytes at " + describe_address(at) +
+                                          ", and an asynchronous copy " + (to ? "to" : "from") +
+                                          " there that " + (&o == t ? "it" : thread_name(&o)) +
+                                          " has begun at " + line_of(copy.site) + " is on its way");
             return;
         }
     c.coming = c.going = 0;
@@ -323,7 +323,8 @@ void check_races(Space *s, Thread *t, uintptr_t at, size_t bytes, bool write, Mo
     while (off < end) {
         Cell &c = s->cell[off / 4];
         size_t len = std::min(4 - off % 4, end - off);
-        if (c.coming || (c.going && write)) check_copies(c, t, s->low + off / 4 * 4, at, bytes, write, pc);
+        if (c.coming || (c.going && write))
+            check_copies(c, t, s->low + off / 4 * 4, at, bytes, write, pc);
         if (len == 4 && !(c.split && c.write_time > device.base)) {
             if (c.split) c = Cell();
             one(c, t, mode, at, n, pc);

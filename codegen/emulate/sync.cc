@@ -486,7 +486,9 @@ void __threadfence_block() {
     sync_point();
     fence(device.current, false);
 }
+// Where time is counted, the thread's own.
 static long long now_ns() {
+    if (device.config.count) return static_cast<long long>(device.current->count.now);
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000ll + t.tv_nsec;
@@ -514,24 +516,38 @@ static void must_be_global(const void *p, const char *does, const void *site) {
 
 void emu_copy_async(void *to, const void *from, unsigned bytes) {
     must_be_global(from, "copies asynchronously from", SITE);
-    const Copy copy = {reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), bytes,
-                       SITE};
-    if (device.config.count) count_copy(device.current, copy.from);
-    if (device.checking) copy_begin(device.current, copy);
-    device.current->copies.push_back(copy);
+    Thread *t = device.current;
+    Copy copy = {reinterpret_cast<uintptr_t>(to),
+                 reinterpret_cast<uintptr_t>(from),
+                 bytes,
+                 SITE,
+                 t->committed,
+                 0};
+    if (device.config.count) copy.there = count_copy(t, copy.from);
+    if (device.checking) copy_begin(t, copy);
+    t->copies.push_back(copy);
 }
-void emu_copied() {
-    std::vector<Copy> &copies = device.current->copies;
-    for (const Copy &c : copies) {
+void emu_commit() { device.current->committed++; }
+void emu_copied_but(unsigned left) {
+    Thread *t = device.current;
+    double there = 0;
+    size_t n = 0;
+    for (; n < t->copies.size() && t->copies[n].group + left < t->committed; n++) {
+        const Copy &c = t->copies[n];
         if (device.checking) copy_end(c);
         void *to = reinterpret_cast<void *>(c.to);
         if (c.from)
             __builtin_memcpy(to, reinterpret_cast<const void *>(c.from), c.bytes);
         else
             __builtin_memset(to, 0, c.bytes);
+        there = std::max(there, c.there);
     }
-    if (device.config.count && !copies.empty()) count_copied(device.current);
-    copies.clear();
+    if (device.config.count && n) count_copied(t, there);
+    t->copies.erase(t->copies.begin(), t->copies.begin() + static_cast<std::ptrdiff_t>(n));
+}
+void emu_copied() {
+    emu_commit();
+    emu_copied_but(0);
 }
 
 void emu_then(int depth) {

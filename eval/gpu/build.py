@@ -7,6 +7,7 @@
     WORK/libs/bBATCH/NAME.so its library, with its weights, beside its text (.cu) and code object (.cubin); NAME.log
                              says why there is none
     WORK/check/bBATCH/NAME   links to these, as model.so and test_data_set_0: a folder for `braid test`
+    WORK/traced/NAME.so      the same models for batch 1 with a trace (traced.py), those in TRACED
     WORK/build.json          the result of each, rewritten after each
 
 Forms of a model that are not timed are made only for batch 1. The folders in PACK/extra are
@@ -25,6 +26,7 @@ EVAL = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
 
 LONGEST = ("skipnet", "bert", "nasrnn", "mamba")  # first, as they take longest
+TRACED = ("lstm", "nasrnn", "seq2seq", "attention", "mamba", "rnnt", "blockdrop", "earlyexit", "experts", "treelstm", "trips", "trips_if")
 EM_CUDA = 190
 PATIENCE = 200  # seconds for one
 
@@ -100,6 +102,20 @@ def make_one(args):
     name, file, batch = args.one
     folder = export(args.out, name, file, int(batch), args.small)
     compile_one(args, folder, os.path.relpath(folder, os.path.join(args.out, "data")))
+    import tasks
+    if batch == "1" and name in TRACED and file in tasks.TASKS[name].main:
+        trace_one(args, folder)
+
+
+def trace_one(args, folder):
+    """Where the target is no GPU, the emulator traces."""
+    from gpu import traced
+    target = args.target if ":" in args.target else "emulate:cuda"
+    try:
+        traced.compile(args.braid, os.path.join(folder, "model.onnx"), target,
+                       os.path.join(args.out, "traced", os.path.basename(folder) + ".so"))
+    except subprocess.CalledProcessError as e:
+        sys.exit(f"with a trace: {e.stderr.strip()}")
 
 
 def jobs(args):

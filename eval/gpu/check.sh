@@ -144,7 +144,7 @@ part times $LIMIT "$python" eval/gpu/times.py --libs "$work/libs" --data "$work/
     --seconds $(($(within $LIMIT) - LAST - 5)) --device "${CHECK_DEVICE:-cuda}" --models "${CHECK_MODELS:-all}" \
     --counted "$pack/counted.json"
 printf 'clocks after the times\t%s\n' "$(smi clocks.sm,clocks.mem,power.draw,temperature.gpu)" >>"$work/facts.tsv"
-part traces $TRACES "$python" eval/gpu/traces.py --braid "$braid" --target "$target" --models "$pack/small" --out "$work/traces"
+part traces $TRACES "$python" eval/gpu/traces.py --libs "$work/traced" --data "$work/data/b1" --out "$work/traces" --seconds $((TRACES - 5))
 part stress $STRESS "$python" eval/gpu/stress.py --braid "$braid" --target "$target" --models "$pack/small" --fault "$pack/fault" \
     --out "$work" --seconds $((STRESS / 2))
 part sanitizer $SANITIZER "$python" eval/gpu/sanitizer.py --braid "$braid" --target "$target" --models "$pack/small" --out "$work" \

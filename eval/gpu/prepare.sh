@@ -5,7 +5,7 @@
 #
 #   braid         needs only libc and libm (--braid takes a program that is there)
 #   machine       measures what things cost, for these chips (none where there is no nvcc: it is compiled there)
-#   small/        six models with data, for compute-sanitizer, the stress and the traces
+#   small/        six models with data, for compute-sanitizer and the stress
 #   fault/        one of which runs fail, when its indices are bad
 #   counted.json  with --counted: what counted.py --out wrote, to stand beside the times
 #   extra/        silero's voice detectors, with what ONNX Runtime says of some sound

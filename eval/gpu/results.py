@@ -20,7 +20,7 @@ PARTS = {
     "choices": "what the scheduler would choose by these costs",
     "models": "every model against the outputs that numpy expects",
     "times": "every model beside its peers",
-    "traces": "when blocks came to each synchronization, on small models",
+    "traces": "what blocks wait for, at full size for batch 1",
     "stress": "thousands of runs with random delays: the same bits",
     "sanitizer": "compute-sanitizer on small models",
 }

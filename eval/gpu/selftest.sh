@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PYTHON=${PYTHON:-build/venv/bin/python}
 [[ $PYTHON != */* || $PYTHON == /* ]] || PYTHON=$PWD/$PYTHON
 export PYTHON
+export BRAID_EMULATE=$(dirname "$braid")/libbraid_emulate.a # where there is no GPU, it leaves the traces
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
@@ -131,7 +132,9 @@ assert all(r["runs"] > 0 and "failed" not in r for r in good["stress"]), good["s
 assert open(f"{work}/good/nvidia-smi.txt").read().startswith("Stand-in")
 kept = tarfile.open(f"{work}/good/sources.tar.gz").getnames()
 assert any(n.startswith("libs/") and n.endswith(".c") for n in kept), kept
-assert "traces/blockdrop.trace.json" in kept, kept
+assert "traces/trips.trace.json" in kept, kept
+traced = json.load(tarfile.open(f"{work}/good/sources.tar.gz").extractfile("traces/trips.json"))
+assert traced["blocks"] > 1 and traced["run_ns"] > 0 and traced["meets"] and traced["functions"], traced
 for word in "## Counted and measured", "| trips | ", "the same bits", "| grid_barrier |", "failed | ns", "a / thing", "## Times", "0 errors":
     assert word in text, word
 

@@ -18,7 +18,8 @@
 #define WAITS(WARP)                                                                                \
     .load_ns = (WARP) == 64 ? 290 : 150, .cluster_load_ns = 103,                                   \
     .core_load_ns = (WARP) == 64 ? 38 : 16.5, .shuffle_ns = (WARP) == 64 ? 30 : 13,                \
-    .cycle_ns = (WARP) == 64 ? 2.4 : 0.57, .depend_ns = (WARP) == 64 ? 4.7 : 2.28
+    .cycle_ns = (WARP) == 64 ? 2.4 : 0.57, .depend_ns = (WARP) == 64 ? 4.7 : 2.28,                 \
+    .matrix_ns = (WARP) == 64 ? 38 : 19
 #define GPU(BACKEND, NAME, CORES, WARP, CLUSTER, MATRIX, ROWS, DRAM, TFLOPS, SHARED, L2, BARRIER)  \
     {                                                                                              \
         .name = NAME, .backend = BACKEND,                                                          \

@@ -164,8 +164,7 @@ static void choose_blocks(Convolution *k, int64_t near) {
     int64_t m;
     bool known = e_is_int(k->m->extent, &m);
     for (int i = 0; i < g->n; i++)
-        if (!e_is_ival(e_coef(g->c, g->position[i], k->v), 1) &&
-            e_is_ival(e_coef(g->c, g->position[i], k->m), 1))
+        if (!e_by_one(g->c, g->position[i], k->v) && e_by_one(g->c, g->position[i], k->m))
             k->across |= 1u << i;
     k->m_block = known && m < k->block ? m : k->block;
     if (k->across && k->m_block > ACROSS_MOST) k->m_block = ACROSS_MOST;

@@ -126,7 +126,7 @@ static bool same_outer(const DotsKernel *k, const Product *a, const Product *b) 
 static DType matrix_type(const DotsKernel *k, const Product *p) {
     const Schedule *plan = k->g->p->schedule;
     DType t = p->vec->dtype;
-    if (t != p->sca->dtype || !(plan->device->matrix >> t & 1)) return DT_NONE;
+    if (!k->units || t != p->sca->dtype || !(plan->device->matrix >> t & 1)) return DT_NONE;
     return t == DT_F32 && plan->force[X_TF32] != 1 ? DT_NONE : t;
 }
 
@@ -166,6 +166,11 @@ static bool is_global(const Kernel *g, const Tensor *t) {
 static void set_ways(const DotsKernel *k, DotsPart *q) {
     const Product *p = &k->p[q->lead];
     for (int vec = 0; vec < 2; vec++) {
+        if (vec && q->packed) { /* as it is packed */
+            q->by_four[vec] = q->even[vec] = true;
+            q->async[vec] = k->g->p->schedule->device->async;
+            break;
+        }
         int64_t run = run_of_steps(k, q, vec);
         const Expr *inside = vec ? p->vec_inside : p->sca_inside;
         const bool together =
@@ -266,6 +271,31 @@ static bool worth(DotsKernel *k) {
     return n > 0;
 }
 
+static bool shape(DotsKernel *k, bool units) {
+    k->units = units;
+    make_parts(k);
+    return dots_shape(k);
+}
+
+/* Parts and their shapes, by matrix units or by threads. */
+static bool choose_units(DotsKernel *k) {
+    Kernel *g = k->g;
+    DotsKernel units = *k;
+    bool can = shape(&units, true), half = false;
+    for (int i = 0; i < units.npart; i++)
+        half |= units.part[i].matrix && units.part[i].matrix != DT_F32;
+    const int64_t scratch = g->scratch;
+    if (!half || !can) {
+        *k = units;
+        return can;
+    }
+    can = shape(k, false);
+    if (can && !decide(g->p, X_MATRIX, g->s, dots_ns(k), dots_ns(&units))) return true;
+    *k = units;
+    g->scratch = scratch;
+    return true;
+}
+
 bool kernel_dots(Kernel *g) {
     DotsKernel *k = NEW(g->a, DotsKernel);
     k->g = g;
@@ -275,9 +305,9 @@ bool kernel_dots(Kernel *g) {
     sort_axes(k);
     if (!worth(k)) return false;
     sort_axes(k);
-    make_parts(k);
-    if (!dots_shape(k)) return false;
+    if (!choose_units(k)) return false;
     dots_order(k);
+    k->placed = true;
     for (int i = 0; i < g->nown; i++) g->own[i].near = true;
     g->s->op.sums_ns = dots_ns(k);
     g->kind = KERNEL_DOTS;

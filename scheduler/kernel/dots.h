@@ -61,10 +61,10 @@ typedef struct DotsPart {
     bool across[2], by_four[2], even[2], async[2];
     int flight[2];
     int chunk;    /* steps whose operands are copied at once */
-    int buffers;  /* 2: the next chunk is copied while one is multiplied */
+    int buffers;  /* 2, 3: the next chunks, one or two, are copied while one is multiplied */
     bool whole;   /* sca of all steps is copied once for a block of rows, */
     int64_t span; /* as it lies, so many words from the first to the last; 0: row by row */
-    bool staged;  /* a block's columns are copied at the same time, unless they stay on chip */
+    bool staged;  /* packed columns are copied together with sca, unless they stay on chip */
     /* Where that is possible: the last axes of steps lie together and have `run` positions; words
      * from one position to the next of the axes before, and of the row axes; else run is 0. */
     int ntap;
@@ -85,6 +85,8 @@ typedef struct DotsKernel {
     int64_t rows, columns; /* of a unit, as far as known */
     int bm, bv;
     bool by_row; /* neighbouring threads take neighbouring rows in the epilogue */
+    bool units;  /* matrix units multiply what they can */
+    bool placed; /* what units read of constants is known */
 } DotsKernel;
 
 #define MATRIX_WIDE 16  /* columns of a product by matrix units */
@@ -98,6 +100,9 @@ static inline int part_rows(const DotsPart *q) { return q->nm * q->tm * q->high;
 static inline int part_columns(const DotsPart *q) { return q->nc * q->tc * q->wide; }
 static inline int64_t part_lines(const DotsPart *q, bool vec) {
     return vec ? part_columns(q) : part_rows(q);
+}
+static inline bool part_copies(const DotsPart *q, bool vec) { /* chunk by chunk */
+    return vec ? !q->packed || (q->staged && !q->whole) : !q->whole;
 }
 static inline int part_size(const DotsPart *q) {
     return q->matrix ? (int)dtype_size(q->matrix) : WORD;
@@ -119,7 +124,8 @@ int64_t dots_column(const DotsPart *q);
 int64_t dots_share(const Kernel *g, const Axis *x, int64_t unknown);
 
 /* ---- dots_time.c ---- */
-/* Of a unit's sums, in ns. Requires the shape. */
+/* Of a unit's sums, in ns, from constants in the block's memory unless what is read of them is
+ * known and elsewhere. Requires the shape. */
 double dots_ns(const DotsKernel *k);
 
 /* ---- dots_shape.c ---- */

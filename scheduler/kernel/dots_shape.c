@@ -67,7 +67,7 @@ static double step_cycles(const Model *m, const DotsPart *q, int warps) {
     int sums = q->tm * q->tc;
     double math, memory;
     if (q->matrix) {
-        math = (double)div_up(warps, 4) * sums * 2 * MATRIX;
+        math = (double)div_up(warps, 4) * sums * 2 * MATRIX * m->warp / 32;
         memory = MATRIX_LINES * warps * (q->tm + q->tc * (MATRIX_WIDE / 8));
     } else { /* lanes with the same row or column load the same; 128 bytes a cycle */
         int tiles = m->warp / q->team, wide = tiles < q->nc ? tiles : q->nc,
@@ -179,28 +179,33 @@ static double span_cycles(const Model *m, DotsPart *q, int bm, int bv, double st
                ((double)div_up(q->run / q->at_once, q->team) * step + 2 * LOOP);
 }
 
+/* How many buffers chunks of so many steps may have: from *least on. */
+static int most_buffers(const DotsPart *q, int64_t steps, int *least) {
+    *least = q->length >= 0 && steps <= q->chunk ? 1 : 2;
+    return *least > 1 && steps > 2 * q->chunk ? 3 : *least;
+}
+
 /* Cycles of part q by chunks of so many steps, or with sca copied whole; 0: they do not fit. */
 static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double step, int64_t words) {
-    int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)),
-            pitch = dots_pitch(q, q->chunk);
-    q->buffers = q->length >= 0 && steps <= q->chunk ? 1 : 2;
+    int64_t copied = 0, pitch = dots_pitch(q, q->chunk);
+    for (int vec = 0; vec < 2; vec++) copied += part_copies(q, vec) ? part_lines(q, vec) : 0;
     if (copied * pitch * q->buffers + (q->whole ? part_rows(q) * pitch : 0) > words) return 0;
     double sums = (double)div_up(q->chunk / q->at_once, q->team) * step, copies = 0, issue = 0;
     sums += far_cycles(m, q, q->chunk);
     if (q->whole && q->packed) return sums;
     bool async = true;
     for (int vec = 0; vec < 2; vec++) {
-        if (vec ? q->packed : q->whole) continue;
+        if (!part_copies(q, vec)) continue;
         double each = (double)part_lines(q, vec) * q->chunk / m->threads;
         copies += each * copy_cycles(q, vec);
         issue += each * (q->by_four[vec] ? ISSUE_BY_FOUR : COPY);
         async = async && q->async[vec];
     }
     double chunks = (double)div_up(steps, q->chunk);
-    if (!async) return chunks * (copies + FETCH + sums + 2 * MEET);
-    /* The next chunk is on its way while one is multiplied, and no longer. */
-    double ahead = FETCH + copies, behind = sums + issue;
-    return ahead + (chunks - 1) * (ahead > behind ? ahead : behind) + sums + chunks * 2 * MEET;
+    if (!async) return q->buffers > 2 ? 0 : chunks * (copies + FETCH + sums + 2 * MEET);
+    /* The next chunks are on their way while one is multiplied, and no longer. */
+    double ahead = FETCH + copies, behind = sums + issue, each = q->buffers > 2 ? ahead / 2 : ahead;
+    return ahead + (chunks - 1) * (each > behind ? each : behind) + sums + chunks * 2 * MEET;
 }
 
 /* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the
@@ -227,8 +232,14 @@ static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t w
     for (q->chunk = CHUNK_MOST; q->chunk >= CHUNK_LEAST; q->chunk /= 2) {
         q->whole = false;
         if (q->chunk % q->at_once || (q->chunk > CHUNK_LEAST && q->chunk / 2 >= steps)) continue;
-        double cycles = chunk_cycles(m, q, steps, step, words);
-        if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+        for (int staged = 0; staged <= (q->packed && m->once); staged++) {
+            const int most = most_buffers(q, steps, &q->buffers);
+            q->staged = staged;
+            for (; q->buffers <= most; q->buffers++) {
+                double cycles = chunk_cycles(m, q, steps, step, words);
+                if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+            }
+        }
     }
     double span = whole ? span_cycles(m, q, bm, bv, step, words) : 0;
     if (span > 0) {
@@ -237,6 +248,7 @@ static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t w
         const int64_t columns = columns_words(q, bv);
         q->whole = true;
         q->chunk = (int)steps;
+        q->buffers = 1;
         for (int staged = 0; staged <= (q->packed && m->once); staged++) {
             q->staged = staged;
             double cycles = chunk_cycles(m, q, steps, step, words - staged * columns);
@@ -307,12 +319,12 @@ static void place(DotsKernel *k) {
     }
     for (int i = 0; i < k->npart; i++) {
         DotsPart *q = &k->part[i];
-        if (q->direct || q->staged) continue;
+        if (q->direct || (q->whole && q->staged)) continue;
         int64_t buffers = dots_pitch(q, q->chunk) * q->buffers,
                 x = q->whole ? 0 : part_rows(q) * buffers;
         if (!q->whole) q->x = at;
         q->w = at + x;
-        if (!q->packed) x += part_columns(q) * buffers;
+        if (part_copies(q, true)) x += part_columns(q) * buffers;
         if (x > most) most = x;
     }
     at = round_up(at + most, 4);

@@ -5,13 +5,13 @@
 
 #include <math.h>
 
-#define FLIGHT 8         /* loads of an instruction that are on their way together */
-#define SPAN_FLIGHT 4    /* pieces of a copy as it lies */
-#define MATRIX_CYCLES 33 /* a product of the matrix units */
+#define FLIGHT 8      /* loads of an instruction that are on their way together */
+#define SPAN_FLIGHT 4 /* pieces of a copy as it lies */
 
 typedef struct DotsWaits {
     const Device *d;
     int threads; /* of a block that compute it */
+    bool placed;
     double busy; /* warps that share a scheduler */
 } DotsWaits;
 
@@ -42,6 +42,11 @@ static double copies_ns(const DotsWaits *w, const DotsCopies *c) {
     return c->trips * w->d->load_ns + c->issue;
 }
 
+/* Whether the part's constants stay in the block's memory. */
+static bool is_kept(const DotsWaits *w, const DotsPart *q) {
+    return !w->placed || (q->own && q->own->near);
+}
+
 /* The sums' steps of a chunk, from weights in the block's memory (`near`) or not. */
 static double steps_ns(const DotsWaits *w, const DotsPart *q, int64_t steps, bool near) {
     const Device *d = w->d;
@@ -50,8 +55,7 @@ static double steps_ns(const DotsWaits *w, const DotsPart *q, int64_t steps, boo
                  n = calls * (double)div_up(div_up(run, q->at_once), q->team);
     const double load = near ? d->core_load_ns : d->load_ns;
     if (q->matrix)
-        return n * ((q->tm + q->tc) * 2 * d->cycle_ns * w->busy + load +
-                    sums * MATRIX_CYCLES * d->cycle_ns);
+        return n * ((q->tm + q->tc) * 2 * d->cycle_ns * w->busy + load + sums * d->matrix_ns);
     const double issue = n * (2 * (q->tm + q->tc) + 4 * sums) * d->cycle_ns;
     return ceil(n * fmax(q->tm, q->tc) / FLIGHT) * load + issue * w->busy;
 }
@@ -69,26 +73,26 @@ static double exchange_ns(const DotsWaits *w, const DotsPart *q) {
 static double part_ns(const DotsWaits *w, const DotsPart *q) {
     const Device *d = w->d;
     const int64_t length = q->length < 0 ? STEPS_UNKNOWN : q->length;
-    const bool near = !q->packed || q->staged || (q->own && q->own->near);
+    const bool near = !q->packed || q->staged || is_kept(w, q);
     if (q->direct)
         return ceil((double)length * fmax(q->tm, q->tc) / FLIGHT) * d->load_ns +
                (double)length * (q->tm + q->tc + q->tm * q->tc) * d->cycle_ns * w->busy;
     if (q->whole && q->packed) return steps_ns(w, q, length, near) + exchange_ns(w, q);
     const double chunks = (double)div_up(length, q->chunk);
     DotsCopies c = {.async = true};
-    if (!q->whole) add_chunk(w, &c, q, false);
-    if (!q->packed) add_chunk(w, &c, q, true);
+    for (int vec = 0; vec < 2; vec++)
+        if (part_copies(q, vec)) add_chunk(w, &c, q, vec);
     const double copies = copies_ns(w, &c),
                  sums = steps_ns(w, q, length < q->chunk ? length : q->chunk, near);
     const bool beside = q->buffers > 1 && c.async;
-    const double each = beside ? fmax(copies, sums) : copies + sums;
+    const double each = beside ? fmax(copies / (q->buffers - 1), sums) : copies + sums;
     return chunks * (each + barrier_ns(w)) + (beside ? copies : 0) + barrier_ns(w) +
            exchange_ns(w, q);
 }
 
 double dots_ns(const DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
-    const DotsWaits w = {d, k->g->nthread, fmax(d->threads / d->warp / 4.0, 1)};
+    const DotsWaits w = {d, k->g->nthread, k->placed, fmax(d->threads / d->warp / 4.0, 1)};
     double each = 2 * barrier_ns(&w), outer = 1;
     DotsCopies rows = {.async = true}, columns = {.async = true};
     for (int i = 0; i < k->nouter; i++)
@@ -96,7 +100,7 @@ double dots_ns(const DotsKernel *k) {
     for (int i = 0; i < k->npart; i++) {
         const DotsPart *q = &k->part[i];
         each += part_ns(&w, q);
-        if (q->staged && !(q->own && q->own->near))
+        if (q->staged && q->whole && !is_kept(&w, q))
             add_copies(&w, &columns, (double)k->bv * q->n * (double)q->column / 4, q->async[0],
                        SPAN_FLIGHT);
         if (!q->whole) continue;

@@ -350,8 +350,8 @@ static void choose_tile(Integer *k) {
     k->vt = k->nv * g->lanes;
     k->rows = k->m ? sums_most(k) / k->nv : 1;
     for (int i = 0; i < g->n && k->m; i++) {
-        Expr *by_v = e_coef(g->c, g->position[i], k->v), *by_m = e_coef(g->c, g->position[i], k->m);
-        if (!e_is_ival(by_v, 1) && e_is_ival(by_m, 1)) k->across |= 1u << i;
+        Expr *at = g->position[i];
+        if (!e_by_one(g->c, at, k->v) && e_by_one(g->c, at, k->m)) k->across |= 1u << i;
     }
     choose_blocks(k);
     for (int i = 0; i < k->n; i++) find_window(k, &k->s[i]);

@@ -9,6 +9,7 @@
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/depthwise.h"
 #include "scheduler/kernel/dots.h"
+#include "scheduler/kernel/frame.h"
 #include "scheduler/kernel/halves.h"
 #include "scheduler/kernel/integer.h"
 #include "scheduler/kernel/lanes.h"
@@ -67,9 +68,14 @@ void kernel_collapse(Kernel *k) {
                   (a != k->split || !k->s->op.inner);    /* the units' ranges stay contiguous */
         for (int i = 0; i < k->n && ok; i++)
             ok = collapsible(c, map_new(k->a), k->value[i], a, b) &&
-                 contiguous(c, k->position[i], a, b);
-        if (!ok) continue;
+                 (contiguous(c, k->position[i], a, b) ||
+                  (k->frame && k->value[i]->flags & EF_REDUCE));
+        /* Rows inside of a frame are stored apart, position by position. */
+        const bool apart = ok && k->frame && !contiguous(c, k->position[0], a, b);
+        if (!ok || (apart && (d + 2 == k->naxis || axis_size(b, 0) < 1))) continue;
         Axis *both = axis_new(c, e_mul(c, a->extent, b->extent));
+        if (k->frame && (a == k->split || a == k->strip))
+            k->frame->each = e_mul(c, k->frame->each, b->extent);
         if (a == k->split) {
             k->split = both;
             k->grain = e_mul(c, k->grain, b->extent);
@@ -79,10 +85,11 @@ void kernel_collapse(Kernel *k) {
             k->apiece = e_mul(c, k->apiece, b->extent);
         }
         Axis *from[2] = {a, b};
-        Expr *to[2] = {e_int(c, 0), e_axis(c, both)};
+        Expr *at = e_axis(c, both), *to[2] = {e_int(c, 0), at};
+        Expr *rows[2] = {e_bin(c, E_FDIV, at, b->extent), e_bin(c, E_MOD, at, b->extent)};
         for (int i = 0; i < k->n; i++) {
             k->value[i] = e_subst(c, k->value[i], 2, from, to, NULL, NULL);
-            k->position[i] = e_subst(c, k->position[i], 2, from, to, NULL, NULL);
+            k->position[i] = e_subst(c, k->position[i], 2, from, apart ? rows : to, NULL, NULL);
         }
         k->axis[d] = both;
         memmove(k->axis + d + 1, k->axis + d + 2, sizeof *k->axis * (size_t)(k->naxis - d - 2));
@@ -219,6 +226,21 @@ bool kernel_has_strips(const Kernel *k) {
     }
 }
 
+/* What is read across is turned in blocks inside of its frame. Rows that are read as they are
+ * stored are best written once, with their padding. */
+static bool framed_transpose(Kernel *k) {
+    const Kernel plain = *k;
+    Expr *value = k->value[0], *position = k->position[0];
+    kernel_frame(k);
+    if (!k->frame) return false;
+    kernel_collapse(k);
+    if (kernel_transpose(k)) return true;
+    *k = plain;
+    k->value[0] = value;
+    k->position[0] = position;
+    return false;
+}
+
 static void choose(KernelChoice *x, Stmt *s) {
     Kernel *k = s->op.kernel = kernel_new(x->p, s);
     k->apart = x->p->nfunc > 0 || stands_apart(x, s);
@@ -227,10 +249,12 @@ static void choose(KernelChoice *x, Stmt *s) {
         return;
     }
     const bool vectors = k->lanes > 1;
+    if (vectors && k->value[0]->flags & EF_REDUCE) kernel_frame(k);
     if (vectors && (kernel_attention(k) || kernel_integer(k) || kernel_sparse(k) ||
                     kernel_depthwise(k) || kernel_planes(k) || kernel_winograd(k) ||
                     kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
+    if (vectors && !k->frame && framed_transpose(k)) return;
     if (vectors) kernel_quotients(k);
     kernel_collapse(k);
     if (vectors) {

@@ -64,6 +64,8 @@ typedef struct Kernel {
      * kernel's; or NULL */
     Axis *strip;
     Expr *apiece;
+    struct Framing
+        *frame;      /* around the values: axes, value and position are those inside; or NULL */
     int step;        /* loops: neighbours along the last axis that are computed side by side */
     int64_t scratch; /* bytes of a block's own memory, while the group runs */
     OwnPart *own;    /* in the order in which they are read */

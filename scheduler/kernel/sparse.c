@@ -189,12 +189,11 @@ static Expr *turned(Cx *c, const Found *f, Axis *v) {
 static Axis *columns_of(const SparseKernel *k, const Finder *y) {
     const Kernel *g = k->g;
     for (int i = 0; i < g->n; i++)
-        if (e_is_ival(e_coef(g->c, g->position[i], k->v), 1)) return NULL;
+        if (e_by_one(g->c, g->position[i], k->v)) return NULL;
     for (int d = 0; d < g->naxis; d++) {
         bool all = g->axis[d] != k->v;
         for (int j = 0; j < y->n; j++) all &= y->f[j].along[d] != 0;
-        for (int i = 0; i < g->n; i++)
-            all = all && e_is_ival(e_coef(g->c, g->position[i], g->axis[d]), 1);
+        for (int i = 0; i < g->n; i++) all = all && e_by_one(g->c, g->position[i], g->axis[d]);
         if (all) return g->axis[d];
     }
     return NULL;

@@ -1,9 +1,10 @@
 /* onchip.c: see onchip.h.
  *
- * A block's memory holds, one after another: what is there all the time (MemPlan.shared); what
- * groups need while they run, one at a time; and in the rest, the residents that are read most
- * often. A run with fewer blocks than planned has larger parts, for which there is some room more;
- * those that do not fit there are read from memory, the ones read least often first. */
+ * A block's memory holds, one after another: what is there all the time (MemPlan.shared); where
+ * residents, and inputs that are read several times, are; what groups need while they run, one at a
+ * time; and in the rest, the residents that are read most often. A run with fewer blocks than
+ * planned has larger parts, for which there is some room more; those that do not fit there are read
+ * from memory, the ones read least often first. */
 #include "scheduler/plan/onchip.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
@@ -20,7 +21,9 @@
 typedef struct OnchipWalk {
     Program *p;
     OnChip *o;
-    int products; /* at host level, so far; -1: there is one launch */
+    int products;  /* at host level, so far; -1: there is one launch */
+    double *reads; /* of each input, in a run */
+    double runs;   /* of the group at hand */
 } OnchipWalk;
 
 /* ---- residents ------------------------------------------------------------------------------- */
@@ -69,6 +72,20 @@ static const Resident *resident(OnchipWalk *w, const Stmt *s, const OwnPart *par
     return w->o->residents.p[r.number];
 }
 
+static void input_load(void *user, Expr *e) {
+    OnchipWalk *w = user;
+    const Tensor *t = tensor_root(e->t);
+    if (t->kind == TK_INPUT && !t->blob) w->reads[t->index] += w->runs;
+}
+
+static void find_inputs(void *user, Stmt *s) {
+    OnchipWalk *w = user;
+    int unit;
+    if (s->kind != S_OP || s->level == LEVEL_HOST) return;
+    w->runs = uses_of(s->op.t[0]->seq, &unit);
+    stmt_loads(w->p->cx, s, input_load, w);
+}
+
 static void find_residents(void *user, Stmt *s) {
     OnchipWalk *w = user;
     if (s->level == LEVEL_HOST) w->products++;
@@ -96,11 +113,12 @@ static int by_uses(const void *a, const void *b) {
 /* Lays out a block's memory after what is there all the time. */
 static void place(Program *p) {
     OnChip *o = p->onchip;
-    const int n = o->residents.n;
+    const int n = o->residents.n, addresses = n + o->inputs.n;
     const int64_t room = p->schedule->device->level[LEVEL_CORE].bytes;
     o->table = round_up(p->mem->shared, 8);
-    o->scratch = round_up(o->table + 8 * n, 128);
-    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most, 128) : p->mem->shared;
+    o->scratch = round_up(o->table + 8 * addresses, 128);
+    o->bytes =
+        o->scratch_most || addresses ? round_up(o->scratch + o->scratch_most, 128) : p->mem->shared;
     o->kept_at = o->bytes;
     o->by_uses = arena_memdup(p->cx->a, o->residents.p, sizeof(Resident *) * (size_t)n);
     qsort(o->by_uses, (size_t)n, sizeof *o->by_uses, by_uses);
@@ -162,6 +180,10 @@ void pass_onchip(Program *p) {
     if (!device_is_gpu(p->schedule->device)) return;
     OnchipWalk w = {.p = p, .o = p->onchip, .products = p->phases ? 0 : -1};
     seq_each(p->top, find_residents, &w);
+    w.reads = NEWN(p->cx->a, double, p->nin + 1);
+    if (!p->nfunc) seq_each(p->top, find_inputs, &w);
+    for (int i = 0; i < p->nin; i++)
+        if (w.reads[i] > 1) vec_push(p->cx->a, &p->onchip->inputs, i);
     place(p);
     seq_each(p->top, look_near, NULL);
     find_ahead(p, p->top);

@@ -19,12 +19,13 @@ typedef struct Resident {
 
 typedef struct OnChip {   /* Program.onchip */
     int64_t bytes;        /* of a block's memory, all of it */
-    int64_t table;        /* where the addresses of the residents lie */
+    int64_t table;        /* where the addresses of the residents and then of inputs lie */
     int64_t scratch;      /* where what groups need while they run begins, */
     int64_t scratch_most; /* and the most that one of them needs, */
     int64_t room;         /* and a warp's part where several compute side by side */
     int64_t kept_at;      /* where residents begin, up to the end */
     VEC(Resident *) residents;
+    VEC(int) inputs;    /* read several times: looking up an address takes as long as a load */
     Resident **by_uses; /* the same, those read most often first */
 } OnChip;
 

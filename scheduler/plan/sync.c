@@ -16,6 +16,7 @@
 #include "utask/extern.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/kernel.h"
+#include "scheduler/plan/access.h"
 #include "scheduler/plan/beside.h"
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/memory.h"
@@ -25,30 +26,14 @@
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
-typedef enum {
-    ON_TENSOR,
-    ON_TAKEN,  /* arena memory that a statement takes for itself, above all that is in use */
-    ON_RECORD, /* what an activation saves around a call, by one thread for all (stack/) */
-    /* what a group needs while it runs: all of it, or (not `write`) each team its part */
-    ON_SCRATCH
-} AccessKind;
-
-typedef struct Access {
-    AccessKind kind;
-    Tensor *t;
-    Tensor *elem; /* t is a scan output or filled by rows, and this the part of it that an iteration
-                     makes; or NULL */
-    bool write;
-    bool append; /* a write after all existing elements: it conflicts with no access to them */
-    bool rows;   /* a write of rows that this iteration does not read but as `elem` */
-    int past;    /* 1 + the unit that is known to be past it; 0: none */
-    Part part;
-} Access;
-typedef VEC(Access) AccessVec;
-
 typedef struct Alias { /* t may be `of`'s memory */
     Tensor *t, *of;
 } Alias;
+
+typedef struct Flag {
+    int past; /* 1 + the unit that waits, or is waited for; 0: none */
+    int from; /* the first access in the log behind it */
+} Flag;
 
 typedef struct LoopState {
     Stmt *s;
@@ -57,6 +42,7 @@ typedef struct LoopState {
     int until;    /* accesses before the first barrier that every iteration passes; -1: none yet */
     int branches; /* branches around its body's statements */
     bool moving;  /* arena addresses differ between iterations */
+    Flag gather, release; /* the first that every iteration passes */
 } LoopState;
 
 typedef struct Sync {
@@ -87,29 +73,24 @@ static Sync sync_new(Program *p, bool threads, struct ResultPart **result) {
 }
 
 /* ---- accesses -------------------------------------------------------------------------------- */
-/* An access to memory of no tensor, by the statement whose accesses are in x->now. */
-static void touch_own(Sync *x, AccessKind kind, bool write) {
-    vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
+/* How the units that run what is here make an access by parts: the first of them is unit 0. */
+static Part part_here(const Sync *x, Part part) {
+    if (x->threads) return part_whole;
+    if (x->level == LEVEL_CORE) return part_of_unit(x->unit);
+    if (part.kind == PART_SOLO) part.dim += x->unit;
+    return part;
 }
 
-/* Whether an access equal to a is in v. */
-static bool has_access(const AccessVec *v, const Access *a) {
-    for (int i = 0; i < v->n; i++) {
-        const Access *b = &v->p[i];
-        if (a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
-            a->write == b->write && a->append == b->append && a->rows == b->rows &&
-            (part_same(a->part, b->part) ||
-             (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE)))
-            return true;
-    }
-    return false;
+/* An access to memory of no tensor, by the statement whose accesses are in x->now. */
+static void touch_own(Sync *x, AccessKind kind, bool write, Part part) {
+    vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part}));
 }
 
 /* Whether the present access reaches t in this way for the first time. A join may be reached
  * through each of its arms, and the joins after it through each of these. */
 static bool is_new(Sync *x, Tensor *t, Part part, Tensor *elem) {
     const Access a = {.t = t, .elem = elem, .part = part};
-    if (has_access(&x->by_alias, &a)) return false;
+    if (access_in(&x->by_alias, &a)) return false;
     vec_push(x->a, &x->by_alias, a);
     return true;
 }
@@ -121,7 +102,7 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
     }
     Mem *m = mem_of(t);
     if (m && m->each && !x->threads) { /* no other unit touches it where it lies now */
-        if (!m->block) touch_own(x, ON_TAKEN, true);
+        if (!m->block) touch_own(x, ON_TAKEN, true, part_whole);
         return;
     }
     if (m && m->kind == M_ELEM) { /* dimension 0 of the stacked tensor is the iteration */
@@ -147,84 +128,16 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
                 touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
     Access a = {ON_TENSOR, t, elem, write, append && write, rows && write, 0, part};
-    if (!has_access(&x->now, &a)) vec_push(x->a, &x->now, a);
+    if (!access_in(&x->now, &a)) vec_push(x->a, &x->now, a);
 }
 
-/* By the units that run what is here; the first of them is unit 0 of the part. */
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
-    if (x->threads)
-        part = part_whole;
-    else if (x->level == LEVEL_CORE)
-        part = part_of_unit(x->unit);
-    else if (part.kind == PART_SOLO)
-        part.dim += x->unit;
     x->by_alias.n = 0;
-    if (t) touch_part(x, t, write, part, NULL);
-}
-
-/* Memory of two tensors may be the same. A next value and its phi are different buffers within an
- * iteration. */
-static bool overlap(const Tensor *a, const Tensor *b) {
-    if (a == b) return true;
-    Mem *x = mem_of(a), *y = mem_of(b);
-    if ((x->via == b && !y->inplace) || (y->via == a && !x->inplace)) return false;
-    bool turns_a = a->kind == TK_PHI || x->kind == M_CARRY,
-         turns_b = b->kind == TK_PHI || y->kind == M_CARRY;
-    if (x->kind == M_CARRY) x = mem_of(x->via);
-    if (y->kind == M_CARRY) y = mem_of(y->via);
-    if (x == y) return true;
-    if (x->frame != y->frame || x->block != y->block) return false;
-    if (x->kind == M_RESULT && y->kind == M_RESULT) return x->slot[0] == y->slot[0];
-    if (x->kind != M_STATIC || y->kind != M_STATIC) return false;
-    int nx = turns_a && !x->inplace ? 2 : 1, ny = turns_b && !y->inplace ? 2 : 1;
-    for (int i = 0; i < nx; i++)
-        for (int j = 0; j < ny; j++)
-            if (x->off[i] < y->off[j] + y->bytes && y->off[j] < x->off[i] + x->bytes) return true;
-    return false;
-}
-
-/* The element around `elem` where that is part of one, or NULL. */
-static Tensor *element_around(const Tensor *elem) {
-    Tensor *t = mem_of(elem)->via;
-    return mem_of(t) && mem_of(t)->kind == M_ELEM ? t : NULL;
-}
-
-static const Tensor *outer_element(const Tensor *elem) {
-    for (Tensor *t; elem && (t = element_around(elem));) elem = t;
-    return elem;
-}
-
-/* Whether `elem` is in an element of what the loop stacks. */
-static bool stacked_by(const Tensor *elem, const Stmt *loop) {
-    for (; elem; elem = element_around(elem))
-        for (int i = 0; i < loop->loop.scan.n; i++)
-            if (loop->loop.scan.p[i].out == mem_of(elem)->via) return true;
-    return false;
-}
-
-/* Whether a, the later one, must wait for b. */
-static bool conflict(const Access *a, const Access *b) {
-    if ((!a->write && !b->write) || a->kind != b->kind || a->kind == ON_TAKEN) return false;
-    if (a->kind == ON_RECORD) return true;
-    if (a->kind == ON_SCRATCH) return !a->write; /* else it begins with a block barrier */
-    if (a->append && a->t == b->t) return false;
-    if (b->rows && a->t == b->t && !a->elem) return false;
-    if (a->t == b->t && a->elem && b->elem && outer_element(a->elem) != outer_element(b->elem))
-        return false;
-    if (!overlap(a->t, b->t)) return false;
-    return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
+    if (t) touch_part(x, t, write, part_here(x, part), NULL);
 }
 
 static Conflict conflict_of(const Access *before, const Access *after) {
     return (Conflict){before->t, after->t, before->write, after->write};
-}
-
-/* The only unit that makes access a; -1: several may. */
-static int only_unit(const Access *a) { return a->part.kind == PART_SOLO ? a->part.dim : -1; }
-
-/* Whether the unit that makes a is known to be past b. */
-static bool is_past(const Access *a, const Access *b) {
-    return b->past && only_unit(a) == b->past - 1;
 }
 
 /* All units synchronize after the accesses in the log. */
@@ -256,15 +169,25 @@ static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one, Conflict why) 
         Access *b = &x->pending.p[i];
         if (meet == MEET_GATHER)
             b->past = one + 1;
-        else if (only_unit(b) == one || b->past == one + 1)
+        else if (access_unit(b) == one || b->past == one + 1)
             continue; /* all are past it */
         x->pending.p[n++] = *b;
     }
     x->pending.n = n;
+    LoopState *l = x->loop;
+    Flag *f = l && meet == MEET_GATHER ? &l->gather : l ? &l->release : NULL;
+    if (f && l->branches == x->branches && !f->past) *f = (Flag){one + 1, x->log.n};
 }
 
 static void append(Sync *x, AccessVec *to, const AccessVec *v) {
     for (int i = 0; i < v->n; i++) vec_push(x->a, to, v->p[i]);
+}
+
+/* The present accesses are made. */
+static void add_now(Sync *x) {
+    append(x, &x->pending, &x->now);
+    append(x, &x->log, &x->now);
+    x->now.n = 0;
 }
 
 /* Puts a barrier or a flag before statement *at of q if what it touches (x->now) needs one. */
@@ -276,11 +199,11 @@ static void order(Sync *x, Seq *q, int *at) {
     for (int i = 0; i < x->now.n; i++)
         for (int j = 0; j < x->pending.n; j++) {
             const Access *a = &x->now.p[i], *b = &x->pending.p[j];
-            if (!conflict(a, b) || is_past(a, b)) continue;
+            if (!access_conflict(a, b) || access_past(a, b)) continue;
             if (!need) why = conflict_of(b, a);
             need = true;
-            to = to == -2 || to == only_unit(a) ? only_unit(a) : -1;
-            from = from == -2 || from == only_unit(b) ? only_unit(b) : -1;
+            to = to == -2 || to == access_unit(a) ? access_unit(a) : -1;
+            from = from == -2 || from == access_unit(b) ? access_unit(b) : -1;
         }
     if (need && flags && to >= 0)
         flag_at(x, q, at, MEET_GATHER, to, why);
@@ -288,9 +211,7 @@ static void order(Sync *x, Seq *q, int *at) {
         flag_at(x, q, at, MEET_RELEASE, from, why);
     else if (need)
         barrier_at(x, q, at, why);
-    append(x, &x->pending, &x->now);
-    append(x, &x->log, &x->now);
-    x->now.n = 0;
+    add_now(x);
 }
 
 static void touch_load(void *user, Expr *e) { touch(user, e->t, false, part_whole); }
@@ -329,9 +250,10 @@ static void touch_group(Sync *x, Stmt *s) {
     }
 }
 
-/* The present statement takes arena memory for itself; how much is known at run time only. */
-static void take(Sync *x) {
-    touch_own(x, ON_TAKEN, true);
+/* The present statement takes arena memory for itself, and uses its part of it; how much is known
+ * at run time only. */
+static void take(Sync *x, Part part) {
+    touch_own(x, ON_TAKEN, true, part_here(x, part));
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
@@ -347,42 +269,22 @@ static void use_scratch(Sync *x) {
 /* ---- statements ------------------------------------------------------------------------------ */
 static void walk(Sync *x, Seq *q);
 
-/* The same memory as seen by the next iteration. */
-static Access next_iteration(Access a, const Stmt *loop) {
-    a.rows = false;
-    if (a.kind != ON_TENSOR) return a;
-    const Mem *m = mem_of(a.t);
-    if (m->kind == M_CARRY)
-        for (int i = 0; i < loop->loop.carry.n; i++)
-            if (loop->loop.carry.p[i].phi == m->via) a.t = m->via;
-    return a;
+/* Whether access `at` of the log comes, in each iteration, behind a flag that orders it after
+ * access a of the iteration before. */
+static bool flagged(const Sync *x, const LoopState *l, const Access *a, int at) {
+    const Flag *to = &l->gather, *from = &l->release;
+    const bool waits = to->past && at >= to->from && access_unit(&x->log.p[at]) == to->past - 1;
+    return waits || (from->past && at >= from->from &&
+                     (access_unit(a) == from->past - 1 || a->past == from->past));
 }
 
-/* A unit's part is the same memory in every iteration. */
-static bool steady(const Access *a, const Stmt *loop) {
-    if (a->part.kind != PART_SPLIT) return true;
-    if (a->t->rank < 0 || !loop_keeps(loop, a->part.extent)) return false;
-    for (int i = a->part.dim; i < a->t->rank; i++)
-        if (!loop_keeps(loop, tensor_extent(a->t, i))) return false;
-    return true;
-}
-
-/* Whether a, in an iteration of the loop, must wait for b in the one before. */
-static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
-    if (a->t == b->t && stacked_by(a->elem, loop) && stacked_by(b->elem, loop))
-        return false; /* each trip has its own */
-    if (conflict(a, b)) return true;
-    if (a->kind != b->kind || a->kind != ON_TENSOR || (a->append && a->t == b->t)) return false;
-    return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
-}
-
-/* Arena memory that each iteration takes anew, possibly at another address. */
-static bool is_taken(const Access *a, const Stmt *loop) {
-    if (a->kind != ON_TENSOR) return a->kind == ON_TAKEN;
-    const Mem *m = mem_of(a->t);
-    if (m->kind == M_CARRY) m = mem_of(m->via);
-    bool takes = m->kind == M_BUMP || m->kind == M_CALLEE || (m->kind == M_SLOT && m->frame);
-    return takes && seq_inside(a->t->seq, loop->loop.body);
+/* Whether access b in an iteration must wait for a in an earlier one. */
+static bool must_wait(Access a, Access b, const LoopState *l) {
+    const bool moved = l->moving && (a.write || b.write) && access_taken(&a, l->s) &&
+                       access_taken(&b, l->s) &&
+                       (access_unit(&a) < 0 || access_unit(&a) != access_unit(&b));
+    b.rows = false;
+    return (moved || access_conflict_later(&b, &a, l->s)) && !access_past(&b, &a);
 }
 
 static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
@@ -405,7 +307,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->loop.copies)
         x->pending.n = 0; /* each unit copies its share of the bytes, then all synchronize */
     AccessVec before = x->pending;
-    LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
+    LoopState l = {.s = s, .up = x->loop, .first = x->log.n, .until = -1, .branches = x->branches};
     x->loop = &l;
     x->pending = (AccessVec){0};
     Seq *body = s->loop.body;
@@ -419,15 +321,14 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     int until = l.until < 0 ? x->log.n : l.until;
     bool need = false;
     Conflict why = {0};
-    for (int i = 0; i < x->pending.n && !need; i++) {
-        Access a = next_iteration(x->pending.p[i], s);
+    for (int i = 0; i < x->pending.n && !need; i++)
         for (int j = l.first; j < until && !need; j++) {
-            Access b = next_iteration(x->log.p[j], s);
-            bool moved = l.moving && (a.write || b.write) && is_taken(&a, s) && is_taken(&b, s);
-            need = moved || (conflict_later(&b, &a, s) && !is_past(&b, &a));
-            why = conflict_of(&a, &b);
+            const Access *a = &x->pending.p[i], *b = &x->log.p[j];
+            if (flagged(x, &l, a, j)) continue;
+            need = must_wait(access_turned(*a, s), *b, &l) ||
+                   (l.until < 0 && must_wait(access_carried(*a, s), access_carried(*b, s), &l));
+            why = conflict_of(a, b);
         }
-    }
     bool agree =
         x->threads &&
         x->level ==
@@ -441,12 +342,12 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     x->loop = l.up;
     if (s->loop.parts > 1) parts_settle(s);
     /* After the loop a phi is what was written last. */
-    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
+    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = access_carried(x->pending.p[i], s);
     /* What was pending before the loop: one barrier before it, if the body needs one. */
     bool entry = false;
     for (int i = 0; i < before.n && !entry && !alone(x); i++)
         for (int j = l.first; j < until && !entry; j++)
-            if ((entry = conflict(&x->log.p[j], &before.p[i])))
+            if ((entry = access_conflict(&x->log.p[j], &before.p[i])))
                 why = conflict_of(&before.p[i], &x->log.p[j]);
     if (entry) {
         AccessVec after = x->pending;
@@ -481,7 +382,7 @@ static void walk_within(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < s->loop.scan.n; i++) touch(x, s->loop.scan.p[i].elem, true, part_whole);
     order(x, q, at);
     if (s->loop.within->k->scratch) use_scratch(x);
-    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
+    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = access_carried(x->pending.p[i], s);
 }
 
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
@@ -505,7 +406,7 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     x->branches--;
     x->pending.n = 0;
     for (int i = 0; i < after.n; i++)
-        if (!has_access(&x->pending, &after.p[i])) vec_push(x->a, &x->pending, after.p[i]);
+        if (!access_in(&x->pending, &after.p[i])) vec_push(x->a, &x->pending, after.p[i]);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -642,12 +543,12 @@ static void touch_call(Sync *x, const Seq *q, Stmt *s) {
 static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->call.nfunc && !x->result[s->call.f->id]) result_parts(x, s);
     touch_call(x, q, s);
-    take(x);
-    if (x->threads) touch_own(x, ON_RECORD, true);
+    take(x, part_whole);
+    if (x->threads) touch_own(x, ON_RECORD, true, part_whole);
     order(x, q, at);
     if (x->threads && !s->call.nfunc) {
         met(x); /* when the callee returns */
-        touch_own(x, ON_RECORD, false);
+        touch_own(x, ON_RECORD, false, part_whole);
         order(x, q, at);
     }
     for (int i = 0; i < s->call.nfunc; i++) {
@@ -657,6 +558,28 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
         walk(&in, s->call.func[i]->body);
         x->alias = in.alias;
     }
+}
+
+/* Planned by every unit from the inputs, run by unit 0. */
+static void walk_extern(Sync *x, Seq *q, int *at, Stmt *s) {
+    const ExternRow *row = s->ext.row;
+    const unsigned late = x->threads ? row->late : 0;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int k = 0; k < s->ext.nin; k++)
+            if ((int)(late >> k & 1) == turn)
+                touch(x, s->ext.in[k], false,
+                      row->plan_reads >> k & 1 || s->each ? part_whole : part_solo);
+        for (int k = 0; k < s->ext.nout && turn == !!late; k++) {
+            touch(x, s->ext.out[k], true, part_solo);
+            note_bump(x, s->ext.out[k]);
+        }
+        if (row->plan && !turn) take(x, s->each ? part_whole : part_solo); /* scratch */
+        if (turn)
+            add_now(x);
+        else
+            order(x, q, at);
+    }
+    s->ext.barrier = row->changes_input; /* which the plans of all units read */
 }
 
 /* Statement *at and those beside it: each is run by one unit or one cluster, then all synchronize.
@@ -690,7 +613,7 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
     Conflict why = {0};
     for (int i = first; i < x->log.n && !need && !x->threads; i++)
         for (int j = 0; j < before.n && !need; j++)
-            if ((need = conflict(&x->log.p[i], &before.p[j])))
+            if ((need = access_conflict(&x->log.p[i], &before.p[j])))
                 why = conflict_of(&before.p[j], &x->log.p[i]);
     int front = *at - 1;
     while (q->s.p[front]->beside) front--;
@@ -705,7 +628,7 @@ static void walk_split(Sync *x, Seq *q, int *at) {
     if (!x->threads) q->s.p[first]->apart = NEW(x->a, Apart);
     do touch_call(x, q, q->s.p[*at]);
     while (++*at < q->s.n && q->s.p[*at]->beside);
-    take(x);
+    take(x, part_whole);
     int n = *at - first;
     order(x, q, &first);
     *at = first + n - 1;
@@ -742,7 +665,7 @@ static void walk(Sync *x, Seq *q) {
             const int n = s->op.band ? strip_run(q, i) : beside_run(q, i);
             for (int k = 0; k < n; k++) touch_group(x, q->s.p[i + k]);
             for (int k = 0; k < n && x->threads && s->op.team; k++)
-                if (q->s.p[i + k]->op.kernel->scratch) touch_own(x, ON_SCRATCH, false);
+                if (q->s.p[i + k]->op.kernel->scratch) touch_own(x, ON_SCRATCH, false, part_whole);
             /* A unit's strips read what it wrote, and of the next unit's first one. */
             s->op.meets = n > 1 && s->op.band && s->op.split && s->op.band->crosses && !alone(x);
             order(x, q, &i);
@@ -750,17 +673,8 @@ static void walk(Sync *x, Seq *q) {
             i += n - 1;
             break;
         }
-        case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
-            if (s->ext.host) break;
-            for (int k = 0; k < s->ext.nin; k++)
-                touch(x, s->ext.in[k], false, s->ext.row->plan || s->each ? part_whole : part_solo);
-            for (int k = 0; k < s->ext.nout; k++) {
-                touch(x, s->ext.out[k], true, part_solo);
-                note_bump(x, s->ext.out[k]);
-            }
-            if (s->ext.row->plan) take(x);              /* scratch */
-            s->ext.barrier = s->ext.row->changes_input; /* which the plans of all units read */
-            order(x, q, &i);
+        case S_EXTERN:
+            if (!s->ext.host) walk_extern(x, q, &i, s);
             break;
         case S_LOOP:
         case S_BRANCH:

@@ -6,6 +6,7 @@
  * Nothing here knows operators; the cost of an expression and the number of evaluations decide. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/frame.h"
 #include "scheduler/passes.h"
 #include "utask/product.h"
 #include "utask/walk.h"
@@ -392,6 +393,131 @@ static bool padding_pays(Fuse *f, Tensor *t, const Sites *s) {
     return decide_value(f->p, X_RECOMPUTE, at, 2, (Way[]){{1, ns}, {0, ns}});
 }
 
+/* ---- frames ---------------------------------------------------------------------------------- */
+typedef struct OnlyLoad {
+    const Tensor *t;
+    Expr *e; /* the load of it */
+    int n;
+} OnlyLoad;
+static void find_load(void *user, Expr *e) {
+    OnlyLoad *k = user;
+    if (e->t != k->t) return;
+    k->e = e;
+    k->n++;
+}
+
+/* Whether u has each element of t at most once, in order, inside of a frame of constants. */
+static bool frames(Fuse *f, Tensor *t, Tensor *u, Framing *w) {
+    Cx *c = f->c;
+    OnlyLoad only = {.t = t};
+    Sites s = {.f = f,
+               .t = t,
+               .seen = map_new(f->a),
+               .evals = e_int(c, 0),
+               .domain = e_int(c, 1),
+               .user = u};
+    if (f->p->schedule->lanes <= 1 || u->seq != t->seq || u->rank != t->rank || u->rank < 1 ||
+        !frame_of(c, u->body, u->rank, u->axis, w))
+        return false;
+    e_each_load(c, u->body, find_load, &only);
+    if (only.n != 1 || only.e->kind) return false;
+    for (int d = 0; d < u->rank; d++) {
+        Expr *at = e_axis(c, u->axis[d]);
+        if (only.e->a[d] != (w->low[d] ? e_sub(c, at, w->low[d]) : at) && !e_is_ival(t->dim[d], 1))
+            return false;
+    }
+    site_walk(&s, w->inside, false, false, false);
+    return !s.conditional && !s.in_reduce && !s.in_index;
+}
+
+/* Whether storing u's elements inside of frame w where they are computed pays: else they are copied
+ * there, and the frame has to be filled in any case. */
+static bool frame_pays(Fuse *f, const Tensor *u, const Framing *w) {
+    const Stmt *s = f->of[u->id].stmt;
+    const double ns = cost_group_ns(f->p, s, f->p->schedule->units);
+    double part = 1;
+    for (int d = 0; d < w->n; d++)
+        if (w->low[d]) part *= cost_size(e_sub(f->c, w->high[d], w->low[d])) / cost_size(u->dim[d]);
+    return decide(f->p, X_FRAME, s, ns, ns * (1 - part));
+}
+
+static bool is_product(void *user, Expr *e) {
+    (void)user;
+    return is_fast_product(e) && !is_sum_of_squares(e);
+}
+
+/* Whether t becomes part of its only user, which stores it in a frame. */
+static bool framed(Fuse *f, Tensor *t, const Cost *k) {
+    const TensorVec *u = &f->of[t->id].users;
+    Framing w;
+    if (u->n != 1 || k->guard || !frames(f, t, u->p[0], &w) ||
+        !all_reductions(map_new(f->a), t->body, is_product, NULL))
+        return false;
+    return frame_pays(f, u->p[0], &w);
+}
+
+typedef struct Moved {
+    Cx *c;
+    const Tensor *t;
+    Tensor *to;
+    const Framing *w;
+} Moved;
+static Expr *moved_load(void *user, Expr *e) {
+    const Moved *m = user;
+    Expr *at[MAX_RANK];
+    if (e->t != m->t) return NULL;
+    for (int d = 0; d < e->n; d++)
+        at[d] = m->w->low[d] ? e_add(m->c, e->a[d], m->w->low[d]) : e->a[d];
+    return e_load(m->c, m->to, at);
+}
+
+/* Puts the statement of u, which loads t alone, right behind that of t; false: it cannot. */
+static bool moves_up(const Fuse *f, const Tensor *t, const Tensor *u) {
+    const Stmt *from = f->of[u->id].stmt, *behind = f->of[t->id].stmt;
+    Seq *q = t->seq;
+    int i = 0, j;
+    while (q->s.p[i] != behind) i++;
+    for (j = ++i; q->s.p[j] != from; j++)
+        if (q->s.p[j]->kind != S_OP) return false;
+    Stmt *s = q->s.p[j];
+    memmove(q->s.p + i + 1, q->s.p + i, sizeof s * (size_t)(j - i));
+    q->s.p[i] = s;
+    return true;
+}
+
+/* Where t is copied into a frame, lets all others read it there, so that it need not be in memory
+ * twice: but for products, which read it best without rows in between. */
+static void share_frame(Fuse *f, Tensor *t) {
+    TensorVec *u = &f->of[t->id].users;
+    Sites s = {.f = f, .t = t, .evals = e_int(f->c, 0), .domain = e_int(f->c, 1)};
+    Moved m = {.c = f->c, .t = t};
+    Framing w, one;
+    if (f->of[t->id].pinned || t->owned || u->n < 2) return;
+    for (int i = 0; i < u->n; i++) {
+        Tensor *x = u->p[i];
+        if (frames(f, t, x, &one) && one.inside->op == E_LOAD) {
+            if (m.to) return;
+            m.to = x;
+            w = one;
+            continue;
+        }
+        s.seen = map_new(f->a);
+        s.user = x;
+        site_walk(&s, x->body, false, false, false);
+    }
+    if (!m.to || s.flat || s.operand || !frame_pays(f, m.to, &w) || !moves_up(f, t, m.to)) return;
+    m.w = &w;
+    for (int i = 0; i < u->n; i++) {
+        Tensor *x = u->p[i];
+        if (x == m.to) continue;
+        x->body = e_subst(f->c, x->body, 0, NULL, NULL, moved_load, &m);
+        vec_push(f->a, &f->of[m.to->id].users, x);
+    }
+    u->p[0] = m.to;
+    u->n = 1;
+    f->of[t->id].loads = 1;
+}
+
 /* A sum of products with a constant: of layers, not of attention, which computes scores again. */
 static bool is_layer(void *user, Expr *e) {
     SumProduct p;
@@ -434,6 +560,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         deeper |= x->seq->depth > t->seq->depth;
         if (cost_of(f, x->body).nodes + k.nodes * (s.n - before) > BODY_MAX) return false;
     }
+    if (framed(f, t, &k)) return true;
     if (k.reduce) {
         /* A product or reduction: only where each of its elements is computed once,
          * unconditionally. */
@@ -511,9 +638,16 @@ static int count_reduces(Fuse *f, Stmt *g) {
     return n;
 }
 
+/* Sums in a frame (framed): the group is the frame's alone. */
+static bool has_frame(const Fuse *f, const Tensor *t) {
+    return f->p->schedule->lanes > 1 && t->body->op == E_SELECT && t->body->a[2]->pure &&
+           t->body->a[1]->flags & EF_REDUCE;
+}
+
 /* Whether `s` may join group g; in-between statements are checked by the caller. */
 static bool joins(Fuse *f, Stmt *g, Stmt *s) {
     Tensor *a = g->op.t[0], *b = s->op.t[0];
+    if (has_frame(f, a) || has_frame(f, b)) return false;
     if (!same_dims(a, b) || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST)
         return false;
     GroupCheck k = {.g = g, .t = b};
@@ -589,6 +723,7 @@ void pass_fuse(Program *p) {
     for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
     for (int i = f.order.n - 1; i >= 0; i--) {
         Tensor *t = f.user = f.order.p[i];
+        share_frame(&f, t);
         if (!should_fuse(&f, t)) {
             e_each_load(f.c, t->body, add_user, &f);
             continue;

@@ -187,12 +187,6 @@ static int constant_axis(const Layout *y, const Tensor *t, Expr *e) {
     return 0;
 }
 
-/* Whether axis x moves index e by one. */
-static bool by_one(const Layout *y, Expr *e, Axis *x) {
-    Expr *coef = e_coef(y->c, e, x);
-    return coef && e_is_ival(coef, 1);
-}
-
 /* Whether n neighbours leave more than a tenth of the lanes of their vectors empty. */
 static bool wastes(const Layout *y, int64_t n) { return n * 10 < round_up(n, y->lanes) * 9; }
 
@@ -206,7 +200,7 @@ static bool is_window(const Layout *y, const Tensor *t, const SumProduct *p, con
         for (int d = 0; d < x->n; d++) {
             const bool window = x->a[d]->op != E_AXIS && e_uses_axis(x->a[d], r);
             windows += window;
-            near += window && by_one(y, x->a[d], r) && e_is_ival(r->extent, 3);
+            near += window && e_by_one(y->c, x->a[d], r) && e_is_ival(r->extent, 3);
         }
     }
     if (windows != p->reduce->naxis - 1 || windows < 2) return false;
@@ -215,7 +209,7 @@ static bool is_window(const Layout *y, const Tensor *t, const SumProduct *p, con
     for (int d = 0; d < t->rank; d++) {
         const int64_t n = axis_size(t->axis[d], 0);
         if (n > 1 && !e_uses_axis(x, t->axis[d])) results |= !wastes(y, n);
-        if (n > 1 && by_one(y, x->a[x->n - 1], t->axis[d])) row |= wastes(y, n);
+        if (n > 1 && e_by_one(y->c, x->a[x->n - 1], t->axis[d])) row |= wastes(y, n);
     }
     return row && results;
 }

@@ -21,6 +21,8 @@
 #include "utask/product.h"
 #include "utask/walk.h"
 
+#include <math.h>
+
 #define RESULTS_MOST 64 /* that every unit computes for itself */
 #define LEAST 64        /* of what is reduced: a warp takes fewer at once */
 #define PLACES ((int64_t)1 << 32)
@@ -29,9 +31,10 @@
 typedef struct Partial {
     Program *p;
     Cx *c;
-    const Seq *q; /* at hand: the group that is looked at, the number `at` */
+    const Seq *q; /* at hand: group s, the number `at` of q */
     int at;
-    const Tensor *t; /* its tensor */
+    const Stmt *s;
+    const Tensor *t; /* the member that is looked at */
     Axis *x;         /* along which what others make is reduced */
 } Partial;
 
@@ -73,6 +76,12 @@ static void find_axis(void *user, Expr *load) {
             k->x = load->a[d]->axis;
 }
 
+static void find_member(void *user, Expr *load) {
+    Partial *k = user;
+    for (int i = 0; i < k->s->op.n; i++)
+        if (load->t == k->s->op.t[i]) k->x = NULL;
+}
+
 static bool is_found(void *user, Expr *e) {
     Partial *k = user;
     k->x = NULL;
@@ -81,6 +90,7 @@ static bool is_found(void *user, Expr *e) {
         ((e->kind == R_SUM || e->kind == R_PROD) && dtype_size(e->dtype) == 2))
         return false;
     e_each_load(k->c, e, find_axis, k);
+    e_each_load(k->c, e, find_member, k); /* is not there before the group */
     for (int i = 0; i < e->naxis; i++)
         if (e->raxis[i] == k->x) return true;
     return false;
@@ -154,71 +164,164 @@ static Expr *by_pieces(const Partial *k, const Expr *e, int64_t size, Tensor **p
     return is_place(e) ? place_of(c, e, r) : r;
 }
 
-typedef struct Use {
+/* ---- where the results are ------------------------------------------------------------------- */
+typedef struct ResultUse {
     const Tensor *t;
-    bool whole, host;
-} Use;
+    bool whole, read, host;
+} ResultUse;
 
-static void use_slot(void *user, const Slot *s) {
-    Use *u = user;
-    if (s->kind == SLOT_READ) u->whole |= tensor_root(*s->t) == u->t;
-}
 static void use_load(void *user, Expr *e) {
-    Use *u = user;
+    ResultUse *u = user;
+    u->read |= e->t == u->t;
     u->whole |= e->t != u->t && tensor_root(e->t) == u->t;
 }
+static void use_slot(void *user, const Slot *s) {
+    ResultUse *u = user;
+    if (s->kind == SLOT_READ) u->whole |= tensor_root(*s->t) == u->t;
+}
 static void use_stmt(void *user, Stmt *s) {
-    Use *u = user;
+    ResultUse *u = user;
     u->host |= s->level == LEVEL_HOST;
     stmt_slots(s, use_slot, u);
 }
 
-/* Whether t may be in each unit's own memory: it is read element by element in this launch. */
-static bool may_be_own(const Partial *k, const Stmt *s) {
-    const Tensor *t = s->op.t[0];
-    Use u = {.t = t};
-    if (t->owned) return false;
-    for (int i = 0; i < k->p->nout; i++)
-        if (tensor_root(k->p->out[i].t) == t) return false;
-    seq_each(k->p->top, use_stmt, &u);
-    for (int i = k->at + 1; i < k->q->s.n && !u.whole; i++)
-        stmt_loads(k->c, k->q->s.p[i], use_load, &u);
-    return !u.whole && !u.host;
+/* Calls f for the expressions behind the group that may load what it makes. */
+static void behind(const Partial *k, void (*f)(void *user, Expr **e), void *user) {
+    const Stmt *owner = k->q->owner;
+    for (int i = k->at + 1; i < k->q->s.n; i++) stmt_exprs(k->q->s.p[i], f, user);
+    for (int i = 0; owner && owner->kind == S_LOOP && i < owner->loop.syms.n; i++)
+        f(user, &owner->loop.syms.p[i].next);
+    if (owner && owner->kind == S_LOOP && owner->loop.cond_next)
+        f(user, (Expr **)(uintptr_t)&owner->loop.cond_next);
 }
 
-static double whole_ns(const Partial *k, const Stmt *s, int units) {
-    return cost_group_ns(k->p, s, units);
+typedef struct Behind {
+    const Partial *k;
+    ResultUse *u;
+    Tensor *by; /* what is loaded instead */
+} Behind;
+static void look_behind(void *user, Expr **e) {
+    Behind *b = user;
+    e_each_load(b->k->c, *e, use_load, b->u);
+}
+static Expr *load_other(void *user, Expr *load) {
+    const Behind *b = user;
+    Cx *c = b->k->c;
+    if (load->t != b->u->t) return NULL;
+    return load->kind ? e_loadf(c, b->by, load->a[0]) : e_load(c, b->by, load->a);
+}
+static void read_other(void *user, Expr **e) {
+    const Behind *b = user;
+    *e = e_subst(b->k->c, *e, 0, NULL, NULL, load_other, user);
+}
+
+/* What becomes of t: whether it is loaded behind its group; whether it must be where it is, because
+ * something else than a load has to do with it. */
+static ResultUse use_of(const Partial *k, const Tensor *t) {
+    ResultUse u = {.t = t, .whole = t->owned};
+    for (int i = 0; i < k->p->nout; i++) u.whole |= tensor_root(k->p->out[i].t) == t;
+    seq_each(k->p->top, use_stmt, &u);
+    behind(k, look_behind, &(Behind){.k = k, .u = &u});
+    return u;
+}
+
+/* Makes s, the group at hand, one that every unit computes for itself. What must be where it was is
+ * copied there. */
+static void compute_in_each(const Partial *k, Seq *q, Stmt *s) {
+    Cx *c = k->c;
+    const int n = s->op.n;
+    Tensor **was = s->op.t;
+    s->each = true;
+    s->op.t = arena_memdup(c->a, was, sizeof *was * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        ResultUse u = use_of(k, was[i]);
+        if (!u.whole) continue;
+        Tensor *t = s->op.t[i] = tensor_like(c, TK_TE, was[i], was[i]->rank, was[i]->dim, q);
+        memcpy(t->axis, was[i]->axis, sizeof t->axis);
+        t->body = was[i]->body;
+        behind(k, read_other, &(Behind){.k = k, .u = &u, .by = t});
+        for (int m = 0; m < n; m++) {
+            Behind b = {.k = k, .u = &u, .by = t};
+            read_other(&b, &s->op.t[m]->body);
+        }
+        Expr *at[MAX_RANK];
+        for (int d = 0; d < t->rank; d++) {
+            was[i]->axis[d] = axis_new(c, t->dim[d]);
+            at[d] = e_axis(c, was[i]->axis[d]);
+        }
+        was[i]->body = e_load(c, t, at);
+        was[i]->terms = 0;
+        seq_put_at(c, q, k->at + 1, stmt_op(c, was[i], s->path));
+    }
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+/* The group of what units reduce of their own parts, so far `first`, has `part`, too; or there is
+ * another such group. */
+static void add_part(const Partial *k, StmtVec *first, Tensor *part, const Stmt *s) {
+    Cx *c = k->c;
+    Stmt *g = first->n ? first->p[first->n - 1] : NULL;
+    if (!g || !same_dims(g->op.t[0], part)) {
+        vec_push(c->a, first, stmt_op(c, part, s->path));
+        return;
+    }
+    const Tensor *lead = g->op.t[0];
+    Tensor **t = NEWN(c->a, Tensor *, g->op.n + 1);
+    memcpy(t, g->op.t, sizeof *t * (size_t)g->op.n);
+    part->body = expr_over(c, part->body, part, lead, 0);
+    memcpy(part->axis, lead->axis, sizeof part->axis);
+    t[g->op.n++] = part;
+    g->op.t = t;
+}
+
+static bool may_change(const Partial *k, const Stmt *s) {
+    int64_t results;
+    if (s->kind != S_OP || s->op.at || s->each || s->level == LEVEL_HOST) return false;
+    for (int i = 0; i < s->op.n; i++) {
+        const Tensor *t = s->op.t[i];
+        if (t->rank < 0 || t->rank >= MAX_RANK || t->base || t->table || t->grow || t->ret)
+            return false;
+    }
+    return e_is_int(tensor_count(k->c, s->op.t[0]), &results) && results <= RESULTS_MOST;
 }
 
 static void visit(void *user, Seq *q, int *at) {
     Partial *k = user;
     Stmt *s = q->s.p[*at];
-    if (s->kind != S_OP || s->op.n != 1 || s->op.at || s->each || s->level == LEVEL_HOST) return;
-    Tensor *t = s->op.t[0], *parts;
-    int64_t results;
-    if (t->rank < 0 || t->rank >= MAX_RANK || t->base || t->table || t->grow || t->ret ||
-        !e_is_int(tensor_count(k->c, t), &results) || results > RESULTS_MOST)
-        return;
+    if (!may_change(k, s)) return;
+    const int units = k->p->schedule->units;
+    const double wait = k->p->schedule->device->level[LEVEL_TEAM].barrier_ns;
+    double plain = fmin(cost_group_ns(k->p, s, 1), cost_group_ns(k->p, s, units)), changed = 0;
+    StmtVec first = {0};
+    Expr **body = NEWN(k->c->a, Expr *, s->op.n), *e;
+    bool read = false, host = false;
     k->q = q;
     k->at = *at;
-    k->t = t;
-    Expr *e = find_reduction(map_new(k->c->a), t->body, true, is_found, k);
-    if (!e) return;
-    const Schedule *plan = k->p->schedule;
-    const int units = plan->units;
-    const double wait = plan->device->level[LEVEL_TEAM].barrier_ns;
-    const bool own = may_be_own(k, s);
-    const double one = whole_ns(k, s, 1), all = whole_ns(k, s, units);
-    Expr *body = t->body;
-    t->body = e_replace(k->c, body, e, by_pieces(k, e, div_up(axis_size(k->x, 0), units), &parts));
-    Stmt *first = stmt_op(k->c, parts, s->path);
-    const double changed = whole_ns(k, first, units) + whole_ns(k, s, 1);
-    if (!decide(k->p, X_PARTIAL, s, (one < all ? one : all) + (own ? wait : 0), changed)) {
-        t->body = body;
+    k->s = s;
+    for (int i = 0; i < s->op.n; i++) {
+        Tensor *t = s->op.t[i], *part;
+        body[i] = t->body;
+        k->t = t;
+        while ((e = find_reduction(map_new(k->c->a), t->body, true, is_found, k))) {
+            const int64_t size = div_up(axis_size(k->x, 0), units);
+            t->body = e_replace(k->c, t->body, e, by_pieces(k, e, size, &part));
+            t->terms = 0;
+            add_part(k, &first, part, s);
+        }
+        const ResultUse u = use_of(k, t);
+        read |= u.read;
+        host |= u.host;
+    }
+    if (!first.n) return;
+    for (int i = 0; i < first.n; i++) changed += cost_group_ns(k->p, first.p[i], units);
+    plain += read ? wait : 0;
+    changed += cost_group_ns(k->p, s, 1) + (read && host ? wait : 0);
+    if (!decide(k->p, X_PARTIAL, s, plain, changed)) {
+        for (int i = 0; i < s->op.n; i++) s->op.t[i]->body = body[i];
         return;
     }
-    s->each = own;
-    seq_put_at(k->c, q, (*at)++, first);
+    if (read && !host) compute_in_each(k, q, s);
+    for (int i = 0; i < first.n; i++) seq_put_at(k->c, q, (*at)++, first.p[i]);
 }
 
 void pass_partial(Program *p) {

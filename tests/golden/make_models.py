@@ -101,7 +101,7 @@ def quantized():
     save("quantized", graph(nodes, [tensor("x", ["n", 16, 6, 6])], [tensor("y", ["n", 24])], [
         const("s", 0.25), const("z", 128, np.uint8), codes("w8", 16, 16, 3, 3), ramp("sw", 16), const("zw", [3, 0, 1, 7] * 4, np.int8), ramp("b", 16),
         codes("v8", 144, 24), const("zv", 0, np.int8), const("to", [-1, 144], np.int64)]))
-    save_schedule("quantized", "quantized=on")
+    save_schedule("quantized", "quantized=on,core=on")
 
 
 def softmax():
@@ -264,7 +264,7 @@ def cluster():
                            node("MatMul", ["last", "w"], ["y"], "after")],
                           [tensor("x", [1, 64]), tensor("s", [64])], [tensor("y", [1, 64])],
                           [ramp("w", 64, 64), const("three", 3, np.int64), const("two", 2, np.int64), const("axes", [0], np.int64)]))
-    save_schedule("cluster", "cluster=on,grid=on,reuse=off,unroll=off")
+    save_schedule("cluster", "cluster=on,core=off,grid=on,reuse=off,unroll=off")
     save_target("cluster", "emulate:cuda")
 
 
@@ -280,6 +280,22 @@ def recluster():
                             [tensor("c", [], TP.BOOL), tensor("x", [8, 64, 64]), tensor("w", [64, 64]),
                              tensor("scale", [8])],
                             [tensor("y", [8, 64, 64]), tensor("z", [])], [const("axes", [0], np.int64)]))
+
+
+def partial():
+    """A greedy decoder whose units each look at their own part of the scores; the place, which the next step reads, is
+    stacked as well."""
+    body = graph([node("Gather", ["table", "word"], ["h"], axis=0), node("MatMul", ["h", "w"], ["scores"], "product"),
+                  node("ArgMax", ["scores"], ["best"], "best", axis=1, keepdims=0), node("Identity", ["c"], ["go"])],
+                 [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("word", [1], I)],
+                 [tensor("go", [], TP.BOOL), tensor("best", [1], I), tensor("best", [1], I)], name="body")
+    body.node.insert(3, node("Identity", ["best"], ["next"]))
+    body.output[1].name = "next"
+    save("partial", graph([node("Loop", ["three", "", "first"], ["last", "words"], "steps", body=body)],
+                          [tensor("first", [1], I)], [tensor("last", [1], I), tensor("words", [3, 1], I)],
+                          [ramp("table", 70, 16), ramp("w", 16, 70), const("three", 3, np.int64)]))
+    save_schedule("partial", "partial=on,grid=on,core=off,unroll=off")
+    save_target("partial", "emulate:cuda")
 
 
 def sequence():
@@ -436,6 +452,6 @@ def errors():
 
 
 for make in (cells, elementwise, matmul_bias_relu, conv, depthwise, quantized, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
-             grow, unroll, interchange, reuse, embedding, pieces, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
+             grow, unroll, interchange, reuse, embedding, pieces, gathered, attention, wavefront, nest, fused_loops, cluster, recluster, partial, tree,
              library, errors):
     make()

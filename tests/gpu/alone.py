@@ -12,14 +12,16 @@ is not counted.
 """
 import argparse
 import concurrent.futures
-import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-LOADS, ITERATIONS = 64, 128  # as in cli/counted.c
+sys.path.insert(0, os.path.join(ROOT, "eval", "gpu"))
+import counted  # noqa: E402: after the path
+
 WIDE = {  # options of `python -m models`: wide where the width is what one thread could walk
     "seq2seq": "--limit 6 --length 2",
     "seq2seq_scan": "--limit 6 --length 2",
@@ -63,14 +65,12 @@ def models(work, names):
 
 
 def count(braid, target, folder):
-    """The launches that the emulator counted."""
-    counts = os.path.join(folder, target.replace(":", "-") + ".json")
-    env = dict(os.environ, BRAID_EMULATE_COUNT=counts, BRAID_EMULATE_CHECKS="off")
-    done = subprocess.run([braid, "test", "--target", target, folder], env=env, capture_output=True, text=True)
-    if done.returncode or not done.stdout.endswith("1 passed, 0 failed, 0 skipped\n"):
-        return done.stdout + done.stderr
-    with open(counts) as f:
-        return [json.loads(line) for line in f]
+    """The launches that the emulator counted, or why there are none."""
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            return counted.launches_of(braid, os.path.join(folder, "model.onnx"), os.path.join(folder, "test_data_set_0"), target, None, work)
+        except subprocess.CalledProcessError as e:
+            return str(e)
 
 
 def main():
@@ -83,6 +83,9 @@ def main():
     p.add_argument("--verbose", action="store_true", help="print what stays below the limits, too")
     args = p.parse_args()
     bad = functions = 0
+    with open(os.path.join(ROOT, "cli", "counted.c")) as f:
+        limit = dict(re.findall(r"#define ALONE_(\w+) (\d+)", f.read()))
+    most_loads, most_iterations = int(limit["LOADS"]), int(limit["ITERATIONS"])
     with tempfile.TemporaryDirectory() as own, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         targets = args.target or ["emulate:cuda", "emulate:hip"]
         cases = [(target, *m) for m in models(args.work or own, args.names)
@@ -96,7 +99,7 @@ def main():
                 continue
             functions += sum(len(x["functions"]) for x in launches)
             for x in (x for launch in launches for x in launch["alone"]):
-                over = x["loads"] > LOADS or x["iterations"] > ITERATIONS
+                over = x["loads"] > most_loads or x["iterations"] > most_iterations
                 if over or args.verbose:
                     print(f"{what}, {target}: {x['threads']} threads of {x['name']} make {x['loads']} dependent loads, "
                           f"{x['iterations']} iterations" + (" alone" if over else ""), flush=True)

@@ -70,7 +70,8 @@ def main():
             matrix_check.write(folder, *matrix_check.model(kind, 32, WIDTH, 0))
             for chip, by_type in CHIPS.items():
                 wanted = by_type[kind]
-                subprocess.run([args.braid, "compile", f"{folder}/model.onnx", "--target", f"hip:{chip}", "-o", library], check=True)
+                subprocess.run([args.braid, "compile", f"{folder}/model.onnx", "--target", f"hip:{chip}", "--schedule", "matrix=on", "-o",
+                                library], check=True)
                 count = instructions(args.objdump, library, work)
                 products = {name: n for name, n in count.items() if "mfma" in name}
                 print(f"{chip} {kind}: {sum(count.values())} instructions, products {products or 'by threads'}")

@@ -22,10 +22,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 CLUSTERS = "earlyexit_3", "--target", "emulate:cuda", "--threads", "4", "--schedule", "cluster=on,grid=on,team=on,core=off"
 GRID = "lstm_operator", "--target", "emulate:cuda", "--threads", "4"
 NARROW = "lstm_operator", "--target", "emulate:hip", "--threads", "3"
-LOOSE = "--rtol", "1.6e-2", "--atol", "1.6e-2"
-HALVES = "f16", "--target", "emulate:hip", "--threads", "3", *LOOSE
-BRAINS = "bf16", "--target", "emulate:hip", "--threads", "3", *LOOSE
-PAIRS = "f16", "--target", "emulate:cuda", "--threads", "3", *LOOSE
+UNITS = "--schedule", "matrix=on", "--rtol", "1.6e-2", "--atol", "1.6e-2"
+HALVES = "f16", "--target", "emulate:hip", "--threads", "3", *UNITS
+BRAINS = "bf16", "--target", "emulate:hip", "--threads", "3", *UNITS
+PAIRS = "f16", "--target", "emulate:cuda", "--threads", "3", *UNITS
 
 # Pieces of the text, and what stands there instead.
 KEEPS = "own->k.words[BK_WORDS(gridDim.x) + blockIdx.x] = own->turn;"

@@ -3,13 +3,10 @@
 one-hot rows (numbers out of range, weights with infinities), with a second product, in a concatenation; rows put into a
 carried tensor by Concat and by Where; rows that grow in a loop; products put together piece by piece; the logistic function by its formula.
 
-    ways_check.py [COUNT] [--seed S] [--braid PATH]
+    ways_check.py [COUNT] [--seed S] [--braid PATH] [--target T]...
 """
-import argparse
 import os
-import subprocess
 import sys
-import tempfile
 
 import numpy as np
 
@@ -17,6 +14,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, ROOT)
 sys.path.insert(0, os.path.join(ROOT, "tests"))
 import backend_test  # noqa: E402
+import seeded  # noqa: E402
 from models.common import F, Graph, I, f32  # noqa: E402
 
 MEMBERS = 12  # of a model
@@ -177,23 +175,13 @@ def model(seed):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("count", nargs="?", type=int, default=6)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--braid", default="build/release/braid")
-    p.add_argument("--target", default="cpu")
-    a = p.parse_args()
-    failed = 0
-    with tempfile.TemporaryDirectory() as work:
-        for seed in range(a.seed, a.seed + a.count):
-            folder = f"{work}/{seed}"
+    args = seeded.options(__doc__, 6)
+    with seeded.folders(args) as made:
+        for seed, folder in made.items():
             backend_test.write(folder, *model(seed))
-            done = subprocess.run([a.braid, "test", "--target", a.target, folder], capture_output=True, text=True)
-            if done.returncode or not done.stdout.splitlines()[-1].startswith("1 passed"):
-                failed += 1
-                print(f"FAIL: seed {seed}: {done.stdout[-600:]}{done.stderr[-400:]}")
-    print(f"{a.count} models of {MEMBERS} ways, {failed} failed")
-    sys.exit(failed > 0 or not a.count)
+        failed = seeded.test(args, made.values())
+    print(f"{args.count} models of {MEMBERS} ways")
+    sys.exit(failed or not args.count)
 
 
 if __name__ == "__main__":

@@ -377,9 +377,8 @@ static const char *sum_text(Group *g, Expr *e) {
 /* Whether member i is computed in 32 bits and then narrowed: loops whose values all have as many
  * bits make the best vectors. */
 static bool is_narrowed(Group *g, const Integer *k, int i) {
-    const Expr *by_v = e_coef(g->f.c, g->k->position[i], k->v);
     return g->k->t[i]->dtype != DT_BOOL && dtype_size(g->k->t[i]->dtype) == 1 &&
-           (k->across >> i & 1 || e_is_ival(by_v, 1));
+           (k->across >> i & 1 || e_by_one(g->f.c, g->k->position[i], k->v));
 }
 
 /* Computes member i in lane l and stores it: in memory, in the block's tile, or in `wide`. */

@@ -40,8 +40,8 @@ void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
 
 /* Copies a chunk's operands. */
 static void copy_chunk(Group *g, const DotsKernel *k, int i, const char *at, const char *buffer) {
-    if (!k->part[i].whole) dots_copy(g, k, i, false, at, buffer);
-    if (!k->part[i].packed) dots_copy(g, k, i, true, at, buffer);
+    for (int vec = 0; vec < 2; vec++)
+        if (part_copies(&k->part[i], vec)) dots_copy(g, k, i, vec, at, buffer);
 }
 
 /* Whether the block always copies a chunk first, between two barriers. */
@@ -60,20 +60,26 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
     if (i || !begins_by_chunks(k))
         fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
-    copy_chunk(g, k, i, "0", "0");
-    if (q->buffers > 1) {
-        fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
-        fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
+    const int ahead = q->buffers - 1;
+    for (int n = 0; n < (ahead > 1 ? ahead : 1); n++) {
+        copy_chunk(g, k, i, arena_printf(f->a, "%d", n * q->chunk), arena_printf(f->a, "%d", n));
+        if (ahead > 1) fn_line(f, "bk_commit();");
     }
-    fn_line(f, "bk_copied();");
+    if (ahead) {
+        fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
+        fn_line(f, "const int now = (int)(step / %d %% %d), next = %s;", q->chunk, q->buffers,
+                ahead > 1 ? arena_printf(f->a, "(now + %d) %% %d", ahead, q->buffers) : "1 - now");
+    }
+    fn_line(f, ahead > 1 ? "bk_copied_but<%d>();" : "bk_copied();", ahead - 1);
     fn_line(f, "%s;", g->crew.meet);
-    if (q->buffers > 1) {
-        fn_open(f, "if (step + %d < steps) {", q->chunk);
-        copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
+    if (ahead) {
+        fn_open(f, "if (step + %d < steps) {", ahead * q->chunk);
+        copy_chunk(g, k, i, arena_printf(f->a, "step + %d", ahead * q->chunk), "next");
         fn_end(f);
     }
-    dots_step(g, k, i, q->buffers > 1 ? "step" : "0", q->buffers > 1 ? "now" : "0");
-    if (q->buffers > 1) fn_end(f);
+    if (ahead > 1) fn_line(f, "bk_commit();");
+    dots_step(g, k, i, ahead ? "step" : "0", ahead ? "now" : "0");
+    if (ahead) fn_end(f);
 }
 
 /* The sums of one part for the block of rows and columns at hand. */
@@ -149,16 +155,19 @@ static void collect(Ahead *a, Expr *e, Expr *when) {
     collect(a, e->a[2], when ? e_and(c, when, e_not(c, is)) : e_not(c, is));
 }
 
-/* Binds row, lane and their axes to the position `at`. */
+/* Binds row, lane and their axes to the position `at` of a block's, where it has one. */
 static void bind_position(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    const char *row = k->by_row ? "at % rows" : "at / lanes",
-               *lane = k->by_row ? "at / rows" : "at % lanes";
-    fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
+    if (k->bm == 1)
+        fn_line(f, "const int row = 0, l = at;");
+    else if (k->by_row)
+        fn_line(f, "const int row = at %% %d, l = at / %d;", k->bm, k->bm);
+    else
+        fn_line(f, "const int row = at / %d, l = at %% %d;", k->bv, k->bv);
+    fn_open(f, "if (row < rows && l < lanes) {");
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
     dots_bind_rows(g, k, "first + row");
-    fn_line(f, "(void)row, (void)l;");
 }
 
 /* Opens a loop over this thread's positions, of which it has at most so many (0: any number). */
@@ -166,12 +175,12 @@ static Scope open_position(Group *g, const DotsKernel *k, int times) {
     Fn *f = &g->f;
     const Scope out = fn_here(f);
     if (times == 0)
-        fn_open(f, "for (int at = %s; at < rows * lanes; at += %s) {", g->crew.self, g->crew.size);
+        fn_open(f, "for (int at = %s; at < %d; at += %s) {", g->crew.self, k->bm * k->bv,
+                g->crew.size);
     else {
         if (times > 1) fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", times);
         fn_line(f, times > 1 ? "const int at = %s + u * %s;" : "const int at = %s;", g->crew.self,
                 g->crew.size);
-        fn_open(f, "if (at < rows * lanes) {");
     }
     bind_position(g, k);
     return out;
@@ -289,7 +298,8 @@ static void copy_whole(Group *g, const DotsKernel *k) {
     }
     fn_close(f, out);
     for (int i = 0; i < k->npart; i++)
-        if (k->part[i].staged && !dots_kept(&k->part[i])) copy_under_condition(g, k, i, true);
+        if (k->part[i].whole && k->part[i].staged && !dots_kept(&k->part[i]))
+            copy_under_condition(g, k, i, true);
 }
 
 /* Whether copies pass through registers: then threads wait for them, and what else they load has to

@@ -96,6 +96,26 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
     fn_close(f, out);
 }
 
+/* Copies a chunk of packed columns. */
+static void copy_columns(Group *g, const DotsPart *q, int part, const char *at,
+                         const char *buffer) {
+    Fn *f = &g->f;
+    const int words = q->chunk * part_size(q) / WORD, quads = words / 4;
+    const char *from = part_size(q) < WORD ? arena_printf(f->a, "(%s) / 2", at) : at;
+    const Scope out = fn_open(f, "BK_UNROLL_BY(4) for (int at = %s; at < %d; at += %s) {",
+                              g->crew.self, part_columns(q) * quads, g->crew.size);
+    fn_line(f, "const int line = at / %d, o = at %% %d * 4;", quads, quads);
+    fn_line(f, "if (line < lanes * %d%s)", q->n,
+            q->column % words ? arena_printf(f->a, " && %s + o < %lld", from, (long long)q->column)
+                              : "");
+    fn_line(f,
+            "    bk_move4((float4 *)(%s + line * %d + o), w%d + (v0 - w%d_first) * %lld + line * "
+            "%lld + %s + o);",
+            buffer_text(g, q, true, buffer), pitch_of(q), part, part, (long long)q->column * q->n,
+            (long long)q->column, from);
+    fn_close(f, out);
+}
+
 /* Declares the place of a thread's copy number u in flight. */
 static void copy_place(Group *g, bool across, int lines, int steps, int width) {
     Fn *f = &g->f;
@@ -194,7 +214,11 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
                const char *buffer) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[part];
-    if (vec && q->staged) {
+    if (vec && q->packed && !q->whole) {
+        copy_columns(g, q, part, at, buffer);
+        return;
+    }
+    if (vec && q->packed) {
         const long long columns = (long long)q->column * q->n;
         fn_line(
             f, "bk_copy_span<%s, true>(block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * %lld);",
@@ -340,7 +364,7 @@ static void call_dot(Group *g, const DotsKernel *k, const DotsPart *q, const cha
                      const char *w, const char *x, const char *columns, const char *times,
                      int unroll) {
     Fn *f = &g->f;
-    const long long column = q->packed ? q->column : pitch_of(q);
+    const long long column = part_copies(q, true) ? pitch_of(q) : q->column;
     if (!q->matrix) {
         fn_line(f, "%sbk_dot<%s, %lld, %s, %d>(acc, %s, %s, %s, %s);", before, tile_type(g, q),
                 column, even_shares(q) ? "true" : "false", unroll, w, columns, times,
@@ -350,6 +374,7 @@ static void call_dot(Group *g, const DotsKernel *k, const DotsPart *q, const cha
     Emit *em = g->em;
     Sb body = {.a = em->a}, *b = &body;
     place_text(b, g, q);
+    helper_text(em, "gpu/matrix.inc");
     sb_puts(b, "    if (idle) return;\n");
     warp_step(b, k, q, column);
     const char *name = emit_function(em, "dot", em->target->kernel,
@@ -377,10 +402,10 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
         words = d ? arena_printf(f->a, "(%s) * %lld + z%d", words, (long long)size, d) : "z0";
     }
     if (q->span && q->ntap) words = arena_printf(f->a, "(%s) * %lld", words, (long long)q->run);
-    if (q->staged && !dots_kept(q))
+    if (q->staged && q->whole && !dots_kept(q))
         call_dot(g, k, q, "", arena_printf(f->a, "block + %lld + %s", (long long)q->w, words), copy,
                  columns, times, q->unroll);
-    else if (q->packed) {
+    else if (q->packed && !part_copies(q, true)) {
         const char *place = arena_printf(f->a, "(v0 - w%d_first) * %lld + %s", part,
                                          (long long)q->column * q->n, words);
         const char *w = arena_printf(f->a, "w%d + %s", part, place);

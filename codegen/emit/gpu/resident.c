@@ -22,13 +22,23 @@ bool is_resident(const Emit *em, const Tensor *t) {
     return false;
 }
 
+const char *input_name(Emit *em, int input) {
+    const OnChip *o = em->p->onchip;
+    for (int i = 0; i < o->inputs.n; i++)
+        if (o->inputs.p[i] == input) return arena_printf(em->a, "kept[%d]", o->residents.n + i);
+    return arena_printf(em->a, "k->in[%d].data", input);
+}
+
 /* Those read most often come first: if a unit's parts are larger than planned, they are kept. */
 void residents_declare(Emit *em, Sb *to) {
     const OnChip *o = em->p->onchip;
-    if (!o->residents.n) return;
+    if (!o->residents.n && !o->inputs.n) return;
     sb_printf(to, "    const float **const kept = (const float **)(bk_shared() + %lld);\n",
               (long long)o->table);
-    sb_printf(to, "    int kept_to = %lld;\n", (long long)o->kept_at);
+    if (o->residents.n) sb_printf(to, "    int kept_to = %lld;\n", (long long)o->kept_at);
+    for (int i = 0; i < o->inputs.n; i++)
+        sb_printf(to, "    bk_know(&%s, (const float *)k->in[%d].data);\n",
+                  input_name(em, o->inputs.p[i]), o->inputs.p[i]);
     for (int i = 0; i < o->residents.n; i++) {
         const Resident *r = o->by_uses[i];
         const OwnPart *q = &r->part;

@@ -1,13 +1,14 @@
 /* target.c: the family of GPUs: the device's text in CUDA (HIP and the emulator derive from it)
  * with one kernel, and the host's text with constants, tables and the entry. */
 #include "codegen/emit/emit_tree.h"
+#include "codegen/emit/gpu/shorter.h"
 #include "codegen/embed.h"
 #include "scheduler/plan/outputs.h"
 #include "scheduler/plan/phases.h"
 
 static const char *const preludes[] = {
-    "gpu/ctx.inc",  "gpu/prelude.inc", "arena.inc",      "scalar.inc",    "draw.inc", "math.inc",
-    "gpu/team.inc", "gpu/dots.inc",    "gpu/matrix.inc", "gpu/stack.inc", NULL};
+    "gpu/ctx.inc", "gpu/prelude.inc", "arena.inc",    "scalar.inc",    "draw.inc",
+    "math.inc",    "gpu/team.inc",    "gpu/dots.inc", "gpu/stack.inc", NULL};
 static const char *const entry[] = {
     "seed.inc",      "memory.inc",     "fault.inc",      "entry.inc",
     "gpu/calls.inc", "gpu/driver.inc", "gpu/device.inc", NULL};
@@ -91,7 +92,7 @@ static void put_products(const Emit *em, Sb *host) {
 }
 
 static void put_program(Emit *em, Texts *to) {
-    Sb *text = &to->text, *host = &to->host;
+    Sb all = {.a = em->a}, *text = &all, *host = &to->host;
     const Device *device = em->p->schedule->device;
     const char *name = emit_comment(em, em->p->name);
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", name, device->name);
@@ -106,14 +107,17 @@ static void put_program(Emit *em, Texts *to) {
     put_define(text, "BK_GIVEN_AT", gives(em->p) ? em->p->nin : -1);
     sb_puts(text, embedded_text("braid_model.h"));
     put_embedded(text, preludes);
+    if (em->helpers.n) sb_puts(text, em->helpers.p);
     sb_puts(text, "#define bk_weights (k->weights)\n");
     if (em->consts.n) sb_puts(text, em->consts.p);
     put_probes(em, text, probes);
     put_define(text, "BK_SCRATCH", em->p->onchip->scratch);
     if (em->p->onchip->room) put_define(text, "BK_ROOM", em->p->onchip->room);
     if (em->bodies.n) sb_puts(text, em->bodies.p);
+    merge_alike(em);
     put_kernel(em, text, "braid_main");
     put_launch(em, text);
+    put_used(em->a, &to->text, all.p);
     if (!em->nplan) em->consts.n = 0; /* the host reads no constants */
     sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, device->name);
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
