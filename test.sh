@@ -500,6 +500,7 @@ step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
 step random-recursion "$PYTHON" tests/random/random_recursion.py --seed $SEED --braid $BRAID
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
+step tails "$PYTHON" tests/random/tail_check.py --braid $BRAID
 step sparse "$PYTHON" tests/random/sparse_check.py 24 --seed $SEED --braid $BRAID
 step paddings paddings
 step blocks blocks

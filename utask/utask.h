@@ -234,6 +234,10 @@ struct Stmt {
              * split */
             Expr *inner;
             int64_t edge;
+            /* a further axis of t[0], which `ways` units, those next to each other, share in equal
+             * parts where the run has as many for each part of `split`; NULL: there is none */
+            Axis *second;
+            int ways;
             /* axis of t[0] along which it is computed `rows` positions at a time, between the same
              * ones of its neighbours (scheduler/plan/strips.h); NULL: at once. `follows`: the
              * statement before is the neighbour that comes first */

@@ -233,6 +233,8 @@ static void check_share(const Verifier *v, const Stmt *s) {
     for (int d = 0; d < lead->rank; d++) own |= s->op.split && lead->axis[d] == s->op.split;
     REQUIRE(v, !s->op.split || (stage >= STAGE_SHARED && own && s->op.grain > 0 && !s->each),
             "a group is shared along no axis of its own");
+    REQUIRE(v, !s->op.second || (s->op.split && !s->op.inner && s->op.ways > 1),
+            "a group is shared along a second axis, but not along a first one");
     REQUIRE(v, s->op.split || !s->op.inner, "a part of a group is shared that is not");
     REQUIRE(v, s->op.edge >= 0 && (s->op.inner || !s->op.edge), "a group has an edge of nothing");
     REQUIRE(v, (stage >= STAGE_CHOSEN) == (s->op.kernel != NULL),

@@ -79,6 +79,8 @@ typedef struct Emit {
     const char **packed_name; /* by number */
     Sb consts;                /* declarations of constants */
     int nfunction, nturn;
+    Map *own;         /* numbers of parts of which the kernel knows those of its unit */
+    bool other_units; /* `unit` is not the kernel's: it is one of some, or is alone */
     /* Texts of the positions of its strip that a group computes (Stmt.op.strip); NULL: all. */
     const char *strip_from, *strip_to;
     int *tensor_declared; /* by id */
@@ -208,6 +210,7 @@ typedef struct Group {
     VEC(Sym *) arg_s;
     VEC(Expr *) arg_e;    /* conditions that the caller computes */
     double ns;            /* of a run, by the cost model; 0: its statement's */
+    int parts;            /* > 0: so many are shared, and the function takes which this unit has */
     bool turns;           /* the function takes `turn`: how often this call ran before */
     bool meets;           /* the function begins with a block barrier */
     const bool *unstored; /* by member: it is not stored, and no parameter; NULL: all are */

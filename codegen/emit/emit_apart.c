@@ -57,6 +57,8 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
         fn_open(f, "{");
         fn_line(f, "const int unit = %s, nunit = %s;", cluster ? "rank" : "0",
                 cluster ? "BK_CLUSTER" : "1");
+        const bool other = em->other_units;
+        em->other_units = true;
         x->level = s->level;
         x->leave = arena_printf(em->a, "leave%d", x->next_id++);
         emit_stmt(x, s);
@@ -66,6 +68,7 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
         fn_end(f);
         fn_line(f, "%s:;", x->leave);
         x->level = around;
+        em->other_units = other;
         x->leave = leave;
         fn_end(f);
     }

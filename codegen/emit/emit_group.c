@@ -3,6 +3,7 @@
 #include "codegen/emit/emit.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/kernel/frame.h"
+#include <ctype.h>
 
 /* ---- how the function names things ----------------------------------------------------------- */
 /* The member that t is or changes; NULL: none. */
@@ -118,7 +119,9 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, 
     fn_close(f, inner);
 }
 
-/* Whether the function has a range of x, from `from` to `to`. */
+/* Whether the function has a range of x, from `from` to `to`; the second axis is from `low` to
+ * `high`.
+ */
 static bool in_range(const Group *g, const Axis *x) {
     return x == g->k->split || (g->k->s->op.strip && x == g->k->strip);
 }
@@ -136,20 +139,85 @@ void group_lane_tiles(Group *g, Axis *v, int tile) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, tile);
 }
 
-/* A unit's range where how many parts there are is known, and so few that their numbers need no
- * more than 32 bits: false otherwise. */
+/* The ranges of a group of so many parts of one position that units share along two axes: in a run
+ * of fewer units only along the first. */
+static void second_range(Group *g, long long parts, const char *by) {
+    Fn *f = &g->f;
+    const int ways = g->k->s->op.ways;
+    const char *n = fn_expr(f, g->k->second->extent);
+    fn_line(f, "const int ways = nunit >= %lld ? %d : 1, sharers = nunit / ways;", parts * ways,
+            ways);
+    fn_line(f, "const int sharer = (int)bk_mini(unit / ways, sharers);");
+    fn_line(f, "const int64_t from = bk_share_at(%lld, sharer, sharers)%s;", parts, by);
+    fn_line(
+        f,
+        "const int64_t to = bk_share_at(%lld, (int)bk_mini(unit / ways + 1, sharers), sharers)%s;",
+        parts, by);
+    fn_line(
+        f, "const int64_t low = %s * (unit %% ways) / ways, high = %s * (unit %% ways + 1) / ways;",
+        n, n);
+}
+
+/* The parts that units share, where their number is known and needs no more than 16 bits: then the
+ * caller computes once for all its calls which of them this unit has. false otherwise. */
 static bool known_range(Group *g) {
     const Expr *grain = g->k->grain;
     int64_t n, each;
     if (!emit_is_gpu(g->em) || g->k->s->op.inner || !e_is_int(g->k->split->extent, &n) ||
         !e_is_int(grain, &each) || each < 1 || n < 1 || div_up(n, each) > UINT16_MAX)
         return false;
-    const long long parts = (long long)div_up(n, each);
     const char *by = each == 1 ? "" : arena_printf(g->em->a, " * %lld", (long long)each);
-    const char *to = arena_printf(g->em->a, "bk_share_at(%lld, unit + 1, nunit)%s", parts, by);
-    fn_line(&g->f, "const int64_t from = bk_share_at(%lld, unit, nunit)%s, to = %s;", parts, by,
+    if (g->k->second) {
+        second_range(g, (long long)div_up(n, each), by);
+        return true;
+    }
+    g->parts = (int)div_up(n, each);
+    const char *to = arena_printf(g->em->a, "(int64_t)high%s", by);
+    fn_line(&g->f, "const int64_t from = (int64_t)low%s, to = %s;", by,
             n % each ? arena_printf(g->em->a, "bk_mini(%s, %lld)", to, (long long)n) : to);
     return true;
+}
+
+/* Whether a text has this word. */
+static bool has_word(const char *text, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *p = text; (p = strstr(p, word)); p += n)
+        if ((p == text || (!isalnum((unsigned char)p[-1]) && p[-1] != '_')) &&
+            !isalnum((unsigned char)p[n]) && p[n] != '_')
+            return true;
+    return false;
+}
+
+/* The first parameters and arguments: which unit this is of how many, or which parts it has. They
+ * stay the same in the kernel, except where other units than all of them run. */
+static void put_unit(const Group *g, Sb *decl, Sb *params, Sb *args, Sb *whole) {
+    Emit *em = g->em;
+    const bool each = g->k->s->each;
+    const char *body = g->body.n ? g->body.p : "";
+    if (g->parts && !has_word(body, "unit") && !has_word(body, "nunit")) {
+        sb_puts(params, "bk_ctx *k, unsigned low, unsigned high");
+        if (each)
+            sb_printf(args, "k, 0, %d", g->parts);
+        else if (em->other_units || em->p->nfunc)
+            sb_printf(args, "k, BK_OWN(%d)", g->parts);
+        else {
+            sb_printf(args, "k, at%d, to%d", g->parts, g->parts);
+            if (map_add(em->own, (uint64_t)g->parts))
+                sb_printf(decl,
+                          "    const unsigned at%d = bk_share_at(%d, unit, nunit), to%d = "
+                          "bk_share_at(%d, unit + 1, nunit);\n",
+                          g->parts, g->parts, g->parts, g->parts);
+        }
+        return;
+    }
+    sb_puts(params, "bk_ctx *k, int unit, int nunit");
+    sb_puts(args, each ? "k, 0, 1" : "k, unit, nunit");
+    if (g->parts)
+        sb_printf(
+            whole,
+            "  const unsigned low = bk_share_at(%d, unit, nunit), high = bk_share_at(%d, unit "
+            "+ 1, nunit);\n",
+            g->parts, g->parts);
 }
 
 /* The range of axis x that this unit has, shared in grains: PREFIXfrom to PREFIXto. */
@@ -209,15 +277,22 @@ void group_range(Group *g) {
     if (!known_range(g)) units_range(g, g->k->split, g->k->grain, "");
 }
 
-const char *group_from(const Group *g, const Axis *x) { return in_range(g, x) ? "from" : "0"; }
+static bool in_second(const Group *g, const Axis *x) { return g->k->second && x == g->k->second; }
+
+const char *group_from(const Group *g, const Axis *x) {
+    return in_second(g, x) ? "low" : in_range(g, x) ? "from" : "0";
+}
 const char *group_to(Group *g, const Axis *x) {
+    if (in_second(g, x)) return "high";
     return in_range(g, x) ? "to" : fn_expr(&g->f, x->extent);
 }
 
 const char *group_count(Group *g, int n, Axis *const *axis) {
     const char *all = NULL;
     for (int d = 0; d < n; d++) {
-        const char *size = in_range(g, axis[d]) ? "(to - from)" : group_to(g, axis[d]);
+        const char *size = in_second(g, axis[d])  ? "(high - low)"
+                           : in_range(g, axis[d]) ? "(to - from)"
+                                                  : group_to(g, axis[d]);
         all = all ? arena_printf(g->em->a, "%s * %s", all, size) : size;
     }
     return all ? all : "1";
@@ -288,14 +363,22 @@ static bool in_own_memory(const Tensor *t) {
     return m && m->block == BLOCK_OWN;
 }
 
+/* The path of a node, without its type where its name begins with that. */
+static const char *call_comment(Emit *em, const char *path) {
+    const char *type = path ? strrchr(path, '(') : NULL, *slash = path ? strrchr(path, '/') : NULL;
+    const char *name = slash ? slash + 1 : path;
+    const size_t n = type ? strcspn(type + 1, ")") : 0;
+    if (!type || type <= name + n || strncmp(name, type + 1, n)) return emit_comment(em, path);
+    return emit_comment(em, arena_strndup(em->a, path, (size_t)(type - path) - 1));
+}
+
 void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *more_args) {
     Emit *em = g->em;
     const Kernel *k = g->k;
     const Stmt *s = k->s;
     /* Parameters are in order of first use, so that equal groups give equal texts. */
-    Sb params = {.a = em->a}, args = {.a = em->a};
-    sb_puts(&params, "bk_ctx *k, int unit, int nunit");
-    sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
+    Sb params = {.a = em->a}, args = {.a = em->a}, whole = {.a = em->a};
+    put_unit(g, decl, &params, &args, &whole);
     for (int i = 0; i < k->n; i++) {
         if (g->unstored && g->unstored[i]) continue;
         sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(k->t[i]->dtype), i);
@@ -323,7 +406,6 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
         sb_puts(&params, ", unsigned turn");
         sb_printf(&args, ", turn%d++", turn);
     }
-    Sb whole = {.a = em->a};
     if (emit_is_gpu(em) && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
         for (int i = 0; i < k->n && !s->each; i++)
             if (!g->unstored || !g->unstored[i]) sb_printf(&whole, "  BK_GLOBAL(o%d);\n", i);
@@ -342,7 +424,7 @@ void group_end(Group *g, Fn *kernel, Sb *decl, const char *more, const char *mor
     if (em->p->schedule->device->backend == BACKEND_EMULATED) /* nobody else is told */
         vec_push(em->a, &em->estimates,
                  ((Estimate){name, g->ns > 0 ? g->ns : estimate_ns(em->p, s)}));
-    fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
+    fn_line(kernel, "%s(%s); /* %s */", name, args.p, call_comment(em, k->t[k->n - 1]->path));
 }
 
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {

@@ -66,6 +66,19 @@ static void load_marked(Fn *f, Map *seen, const Map *marked, Expr *e) {
     for (int i = 0, last = e_always(e); i < last; i++) load_marked(f, seen, marked, e->a[i]);
 }
 
+/* Whether e can be evaluated whatever conditions around it say. */
+static bool evaluable_below(Fn *f, Map *seen, Expr *e) {
+    if (!(e->flags & (EF_LOAD | EF_GUARD)) || !map_add(seen, (uint64_t)e->id + 1) || fn_bound(f, e))
+        return true;
+    if (e->op == E_REDUCE) return f->load && f->load(f, e);
+    if (e->op == E_LOAD && f->own && f->own(f, e->t)) return true;
+    if (e->op == E_GUARD || (e->op == E_LOAD && !fn_always_there(e))) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!evaluable_below(f, seen, e->a[i])) return false;
+    return true;
+}
+static bool evaluable(Fn *f, Expr *e) { return evaluable_below(f, map_new(f->a), e); }
+
 /* Whether cond says that 0 <= at and at < size. */
 static bool says(const Expr *cond, const Expr *at, int64_t size, bool low) {
     if (cond->op == E_AND)
@@ -77,17 +90,16 @@ static bool says(const Expr *cond, const Expr *at, int64_t size, bool low) {
 /* A row that a number names, or zeros if there is no such row: its own condition keeps the load
  * inside, whatever conditions around it say. */
 static bool is_row_or_zero(Fn *f, const Expr *e) {
-    if (e->op != E_SELECT || !fn_bound(f, e->a[0]) || e->a[1]->op != E_LOAD || e->a[1]->kind ||
+    if (e->op != E_SELECT || !evaluable(f, e->a[0]) || e->a[1]->op != E_LOAD || e->a[1]->kind ||
         e->a[2]->op != E_CONST)
         return false;
     const Expr *load = e->a[1];
     for (int d = 0; d < load->n; d++) {
         int64_t lo, hi, size;
         Expr *at = load->a[d];
-        if (!e_is_int(load->t->dim[d], &size) || at->flags & EF_GUARD) return false;
+        if (!e_is_int(load->t->dim[d], &size) || !evaluable(f, at)) return false;
         if (!(at->flags & EF_LOAD) && e_range(at, &lo, &hi) && lo >= 0 && hi < size) continue;
-        if (!fn_bound(f, at) || !says(e->a[0], at, size, true) || !says(e->a[0], at, size, false))
-            return false;
+        if (!says(e->a[0], at, size, true) || !says(e->a[0], at, size, false)) return false;
     }
     return true;
 }
@@ -104,22 +116,13 @@ static void choose_rows(Fn *f, Map *seen, Expr *e) {
 }
 
 /* Whether there are choices below e, within which gcc does not choose by vectors. */
-static bool has_choice(const Expr *e) {
-    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || e->op == E_LOAD) return false;
+static bool has_choice(Map *seen, const Expr *e) {
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || e->op == E_LOAD ||
+        !map_add(seen, (uint64_t)e->id + 1))
+        return false;
     bool found = e->op == E_SELECT || e->op == E_MAX || e->op == E_MIN;
-    for (int i = 0; i < e->n && !found; i++) found = has_choice(e->a[i]);
+    for (int i = 0; i < e->n && !found; i++) found = has_choice(seen, e->a[i]);
     return found;
-}
-
-/* Whether e can be evaluated whatever conditions around it say. */
-static bool evaluable(Fn *f, Expr *e) {
-    if (!(e->flags & (EF_LOAD | EF_GUARD)) || fn_bound(f, e)) return true;
-    if (e->op == E_REDUCE) return f->load && f->load(f, e);
-    if (e->op == E_LOAD && f->own && f->own(f, e->t)) return true;
-    if (e->op == E_GUARD || (e->op == E_LOAD && !fn_always_there(e))) return false;
-    for (int i = 0; i < e->n; i++)
-        if (!evaluable(f, e->a[i])) return false;
-    return true;
 }
 
 void fn_ahead(Fn *f, Expr *e) {
@@ -129,5 +132,5 @@ void fn_ahead(Fn *f, Expr *e) {
     load_marked(f, map_new(f->a), marked, e->a[2]);
     for (int i = 1; i < 3; i++) choose_rows(f, map_new(f->a), e->a[i]);
     for (int i = 1; i < 3 && fn_bound(f, e->a[0]); i++)
-        if (has_choice(e->a[i]) && evaluable(f, e->a[i])) fn_temp(f, e->a[i]);
+        if (has_choice(map_new(f->a), e->a[i]) && evaluable(f, e->a[i])) fn_temp(f, e->a[i]);
 }

@@ -220,12 +220,14 @@ static Scope parts_open(Tree *x, const Stmt *s, int id) {
     for (int i = 0; i < s->loop.syms.n; i++)
         fn_line(f, "%s = first%d_%d;", tree_symbol(f, s->loop.syms.p[i].sym), id, i);
     x->team = arena_printf(x->em->a, "unit%d, nunit%d", id, id);
+    x->em->other_units = true;
     return out;
 }
 
 static void emit_loop(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Loop l = {x->loop, tree_symbol(f, s->loop.iter), s};
+    const bool other = x->em->other_units;
     int id = x->next_id++;
     tree_declare_symbol(x, s->loop.iter);
     fn_line(f, "/* loop %s */", emit_comment(x->em, s->path));
@@ -257,6 +259,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     if (s->loop.parts > 1) {
         fn_close(f, out);
         x->team = NULL;
+        x->em->other_units = other;
     }
     for (int i = 0; i < s->loop.carry.n; i++)
         if (s->loop.carry.p[i].closes) tree_grow_end(x, &s->loop.carry.p[i]);

@@ -22,6 +22,7 @@ void compile_emit(Program *p, Texts *to) {
                .kernels = {.a = a},
                .prototypes = {.a = a},
                .functions = {.a = a},
+               .own = map_new(a),
                .body = {.a = a},
                .weights = &to->weights,
                .consts = {.a = a},

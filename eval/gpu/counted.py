@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The counted critical path of models at full width on an emulated GPU (codegen/emulate/count.cc), batch 1.
+"""The counted critical path of models at full width on emulated GPUs (codegen/emulate/count.cc), batch 1.
 
-    counted.py [NAME...] [--target emulate:sm_90] [--schedule CHOICES] [--braid BRAID] [--out FILE.json] [--top N]
+    counted.py [NAME...] [--target emulate:sm_90,emulate:gfx90a] [--schedule CHOICES] [--braid BRAID] [--out FILE.json] [--top N]
 
-A long model is counted at two lengths and extended linearly to its own. For each: microseconds, what is asked of them on
-an H100, microseconds of a step, and the functions of the longest one that take most. Nothing here is measured: the
-constants and what they are based on are in count.cc. Exit status 1 when a count fails.
+A long model is counted at two lengths and extended linearly to its own. For each: what is asked of it on an H100, for
+each target microseconds, and of a step, and the functions of the longest one that take most on the first. Nothing here
+is measured: the constants and what they are based on are in count.cc. Exit status 1 when a count fails.
 """
 import argparse
 import json
@@ -17,14 +17,14 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # name: the option that is its length, two lengths that are counted, its own; us asked of emulate:sm_90
 MODELS = {
-    "lstm_operator": ("length", 8, 16, 64, 200),
-    "nasrnn": ("length", 4, 8, 1000, 1500),
-    "seq2seq": ("length", 2, 4, 10, 80),
-    "rnnt": ("length", 2, 4, 100, 1000),
-    "blockdrop": (None, None, None, None, 70),
     "treelstm": ("length", None, 37, 37, 45),
     "mamba": ("length", 32, 96, 1000, 80),
+    "seq2seq": ("length", 2, 4, 10, 80),
+    "blockdrop": (None, None, None, None, 70),
     "attention": ("length", 8, 16, 64, 150),
+    "lstm_operator": ("length", 8, 16, 64, 200),
+    "rnnt": ("length", 2, 4, 100, 1000),
+    "nasrnn": ("length", 4, 8, 1000, 1500),
 }
 
 
@@ -46,12 +46,12 @@ def launches_of(braid, model, data, target, schedule, work, seconds=None):
         return [json.loads(line) for line in f]
 
 
-def count(name, option, length, args, work):
+def count(name, option, length, target, args, work):
     folder = os.path.join(work, f"{name}{length}")
     sizes = [f"--{option}", str(length)] if option else []
     subprocess.run([sys.executable, "-m", "models", name, *sizes, "--out", folder], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     folder = os.path.join(folder, name)
-    launches = launches_of(args.braid, os.path.join(folder, "model.onnx"), os.path.join(folder, "test_data_set_0"), args.target, args.schedule, work)
+    launches = launches_of(args.braid, os.path.join(folder, "model.onnx"), os.path.join(folder, "test_data_set_0"), target, args.schedule, work)
     return sum(x["ns"] for x in launches) / 1e3, launches
 
 
@@ -69,30 +69,37 @@ def top_of(launches, n):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("names", nargs="*")
-    p.add_argument("--target", default="emulate:sm_90")
+    p.add_argument("--target", default="emulate:sm_90,emulate:gfx90a")
     p.add_argument("--schedule")
     p.add_argument("--braid", default=os.path.join(ROOT, "build/release/braid"))
     p.add_argument("--out")
     p.add_argument("--top", type=int, default=4)
     args = p.parse_args()
-    bad, rows = 0, {}
-    print(f"{'model':<14} {'counted us':>10} {'asked':>6} {'us a step':>9}  longest functions, us in times ({args.target})", flush=True)
+    bad, rows, targets = 0, {}, args.target.split(",")
+    columns = " ".join(f"{t.partition(':')[2] + ' us':>10} {'a step':>7}" for t in targets)
+    print(f"{'model':<14} {'asked':>6} {columns}  longest functions, us in times ({targets[0]})", flush=True)
     with tempfile.TemporaryDirectory() as work:
         for name in args.names or MODELS:
             option, short, long, own, asked = MODELS[name]
-            try:
-                us, launches = count(name, option, long, args, work)
-                step = (us - count(name, option, short, args, work)[0]) / (long - short) if short else None
-            except subprocess.CalledProcessError as e:
-                print(f"{name:<14} {e}")
-                bad += 1
-                continue
-            whole = us + step * (own - long) if step else us
-            print(f"{name:<14} {whole:>10.1f} {asked:>6} {f'{step:.2f}' if step else '-':>9}  {top_of(launches, args.top)}", flush=True)
-            rows[name] = {"us": whole, "asked_us": asked, "step_us": step, "length": long, "launches": launches}
+            line, found = f"{name:<14} {asked:>6}", {}
+            for target in targets:
+                try:
+                    us, launches = count(name, option, long, target, args, work)
+                    step = (us - count(name, option, short, target, args, work)[0]) / (long - short) if short else None
+                except subprocess.CalledProcessError as e:
+                    line += f" {target}: {e}"
+                    bad += 1
+                    continue
+                whole = us + step * (own - long) if step else us
+                line += f" {whole:>10.1f} {f'{step:.2f}' if step else '-':>7}"
+                found[target] = {"us": whole, "step_us": step, "launches": launches}
+            first = found.pop(targets[0], None)
+            print(f"{line}  {top_of(first['launches'], args.top) if first else ''}", flush=True)
+            if first:
+                rows[name] = {**first, "asked_us": asked, "length": long, "beside": found}
     if args.out:
         with open(args.out, "w") as f:
-            json.dump({"target": args.target, "models": rows}, f, indent=1)
+            json.dump({"target": targets[0], "models": rows}, f, indent=1)
     return bad > 0
 
 

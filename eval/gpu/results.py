@@ -71,12 +71,19 @@ def tests(work, name):
             "skips": re.findall(r"^SKIP (.*)", log, re.MULTILINE)}
 
 
+def traces(folder):
+    """{model: what traces.py found}; None if there are none."""
+    names = sorted(f for f in (os.listdir(folder) if os.path.isdir(folder) else ()) if f.endswith(".json") and not f.endswith(".trace.json"))
+    return {f.removesuffix(".json"): read_json(folder, f) for f in names} or None
+
+
 def gather(work):
     facts = dict(f[:2] for f in fields(read(work, "facts.tsv")))
     return {"facts": facts, "parts": parts(work), "machine": read_json(work, "machine.json"),
             "conformance": tests(work, "conformance"),
             "sanitizer": read_json(work, "sanitizer.json"), "build": read_json(work, "build.json"),
             "choices": read_json(work, "choices.json"), "models": tests(work, "models"),
+            "traces": traces(os.path.join(work, "traces")),
             "stress": read_json(work, "stress.json"), "times": read_json(work, "times/times.json")}
 
 
@@ -140,6 +147,22 @@ def stress(runs):
         for r in runs])
 
 
+def waits(found):
+    yield "## What blocks wait for"
+    yield ""
+    yield "Of the last run: the synchronization where most time is spent, and the function that takes most in the slowest block."
+    yield ""
+    rows = []
+    for name, t in found.items():
+        meet = max(t["meets"], key=lambda m: m["wait_ns"] * m["passes"], default=None)
+        f = max(t["functions"], key=lambda f: f["all_ns"], default=None)
+        rows.append([name, t["blocks"], round(t["run_ns"] / 1000, 1), round(t["step"]["ns"] / 1000, 2) if "step" in t else "",
+                     f"{meet['name']} {meet['behind']}: {meet['passes']} × {meet['wait_ns']:.0f} ns, block {meet['last']} comes "
+                     f"{meet['late_ns']:.0f} ns late" if meet else "",
+                     f"{f['name']}: {f['times']} × {f['ns']:.0f} ns" if f else ""])
+    yield from table(["model", "blocks", "µs", "a step, µs", "synchronization", "function"], rows)
+
+
 def build(b):
     failed = [r for r in b["done"] if "failed" in r]
     yield "## Compiled models"
@@ -174,7 +197,7 @@ def markdown(r, times):
     yield from table(["part", "outcome", "s", "", "its last line"], [
         [p["name"], p["outcome"], p["seconds"], PARTS.get(p["name"], ""), p["said"]] for p in r["parts"]])
     for key, section in (("machine", machine), ("conformance", lambda t: checks("Conformance", t)),
-                         ("models", lambda t: checks("Models", t)), ("stress", stress),
+                         ("models", lambda t: checks("Models", t)), ("traces", waits), ("stress", stress),
                          ("sanitizer", sanitizer), ("build", build), ("choices", choices)):
         if r[key] is not None:
             try:

@@ -135,7 +135,8 @@ assert any(n.startswith("libs/") and n.endswith(".c") for n in kept), kept
 assert "traces/trips.trace.json" in kept, kept
 traced = json.load(tarfile.open(f"{work}/good/sources.tar.gz").extractfile("traces/trips.json"))
 assert traced["blocks"] > 1 and traced["run_ns"] > 0 and traced["meets"] and traced["functions"], traced
-for word in "## Counted and measured", "| trips | ", "the same bits", "| grid_barrier |", "failed | ns", "a / thing", "## Times", "0 errors":
+assert good["traces"]["trips"]["run_ns"] == traced["run_ns"], good["traces"]
+for word in "## What blocks wait for", "| trips | 8 | ", "## Counted and measured", "| trips | ", "the same bits", "| grid_barrier |", "failed | ns", "a / thing", "## Times", "0 errors":
     assert word in text, word
 
 bad, text = load("bad")

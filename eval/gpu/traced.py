@@ -31,7 +31,7 @@ DEVICE = [
 # and before it
 BEFORE = "/* Begins the kernel; returns the bk_ctx for all functions. */\n"
 RING = """BK_INLINE uint4 *bk_trace_of(unsigned *words) {
-    return (uint4 *)((char *)words + BK_WORDS_BYTES(gridDim.x) + BK_LINE + (size_t)blockIdx.x * %d);
+    return (uint4 *)((char *)words + 2 * BK_WORDS(gridDim.x) * sizeof *words + BK_LINE + (size_t)blockIdx.x * %d);
 }
 BK_INLINE void bk_trace(unsigned what) {
     if (threadIdx.x != 0) return;

@@ -140,6 +140,7 @@ static const DeviceNumber numbers[] = {
     REAL(shuffle_ns),
     REAL(cycle_ns),
     REAL(depend_ns),
+    REAL(matrix_ns),
 };
 
 const DeviceNumber *device_number(int i) {

@@ -35,9 +35,9 @@ typedef struct Device {
     double scalar_ns;   /* the same where lanes cannot be used */
     double group_ns;    /* a group begins and ends */
     /* On GPUs, what a thread waits for: a load from memory, from another block's of the cluster,
-     * from its block's; an exchange between lanes; an instruction, and until one begins that
-     * depends on it; and, where there are matrix units, a product of 64 bytes of each line behind
-     * another. 0: not a GPU. */
+     * from its block's; an exchange between lanes; a clock cycle, in which a warp begins an
+     * instruction; the time until one begins that depends on it; and, where there are matrix units,
+     * a product of 64 bytes of each line behind another. 0: not a GPU. */
     double load_ns, cluster_load_ns, core_load_ns, shuffle_ns, cycle_ns, depend_ns, matrix_ns;
     int units;   /* cores of the device; 0: as many as the process may use */
     int lanes;   /* of a vector of float32; 0: as many as the processor has */

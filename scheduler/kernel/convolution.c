@@ -11,16 +11,23 @@
 #define KEPT_BYTES (64 << 10) /* of sums between two blocks of a reduction */
 
 /* ---- finding --------------------------------------------------------------------------------- */
-/* Whether s->vec can be the packed operand: a constant that of the domain moves along v only, all
- * of it by known strides. */
+/* Whether s->vec can be the packed operand: a constant that of the domain moves along v, and
+ * windows along axes of groups, all of it by known strides. */
 static bool read_packed(const Convolution *k, ConvSum *s) {
     const Kernel *g = k->g;
     Expr *rest;
     int64_t along[MAX_RANK];
     if (s->vec->t->kind != TK_CONST || s->vec->t->coded) return false; /* codes stay codes */
     if (!e_strides(g->c, s->vec_flat, g->naxis, g->axis, along, &rest)) return false;
-    for (int i = 0; i < g->naxis - 1; i++)
-        if (along[i]) return false;
+    s->ngroup = 0;
+    for (int i = 0; i < g->naxis - 1; i++) {
+        if (!along[i]) continue;
+        const int64_t n = axis_size(g->axis[i], 0);
+        if (i >= g->naxis - 3 || s->n == 1 || n < 1) return false;
+        s->group[s->ngroup] = g->axis[i];
+        s->groups[s->ngroup] = n;
+        s->group_stride[s->ngroup++] = along[i];
+    }
     s->v_stride = along[g->naxis - 1];
     if (!s->v_stride || !e_strides(g->c, rest, s->n, s->axis, s->stride, &rest)) return false;
     s->length = 1;
@@ -192,22 +199,27 @@ static const Packed *pack(const Convolution *k, const ConvSum *s) {
     const Tensor *t = s->vec->t;
     Packed p = {.what = t->name,
                 .nsource = 1,
-                .nouter = 1 + s->n,
+                .nouter = s->ngroup + 1 + s->n,
                 .ninner = 1,
                 .line = k->g->lanes,
-                .tile = 0,
+                .tile = s->ngroup,
                 .limit = k->nlane,
                 .dtype = tensor_values(t)};
     PackSource *q = &p.source[0];
     *q = (PackSource){.data = t->data, .base = s->base};
-    p.extent[0] = conv_vectors(k);
-    q->stride[0] = k->g->lanes * s->v_stride;
-    for (int i = 0; i < s->n; i++) {
-        p.extent[1 + i] = s->extent[i];
-        q->stride[1 + i] = s->stride[i];
+    int d = 0;
+    for (; d < s->ngroup; d++) {
+        p.extent[d] = s->groups[d];
+        q->stride[d] = s->group_stride[d];
     }
-    p.extent[1 + s->n] = k->g->lanes;
-    q->stride[1 + s->n] = s->v_stride;
+    p.extent[d] = conv_vectors(k);
+    q->stride[d++] = k->g->lanes * s->v_stride;
+    for (int i = 0; i < s->n; i++) {
+        p.extent[d] = s->extent[i];
+        q->stride[d++] = s->stride[i];
+    }
+    p.extent[d] = k->g->lanes;
+    q->stride[d] = s->v_stride;
     return packed_intern(k->g->p, &p);
 }
 

@@ -1,15 +1,15 @@
 /* convolution.h: sums of products with constants over domains of two and more dimensions:
  * convolutions, and products of stacked matrices.
  *
- * The last axis of the domain, v, is laid over vector lanes: only the constant operand moves along
- * it, and is packed at compile time in the order in which the kernels read it. The other axes are
- * positions; a micro-kernel computes, in registers, the sums of up to `rows` neighbours along m,
- * the innermost one (of stacked matrices of unknown sizes the longer one of two), for `nv` vectors.
- * Around it the loops are, from the outside: the axes further out; blocks of positions along b and
- * m, whose operands fit the second-level cache; tiles of v; blocks of the reduction, whose part of
- * the packed operand fits the first-level cache; positions. A sum whose reduction is one block goes
- * from a small tile straight into the epilogue, the members' own expressions; with several blocks
- * the sums of all positions of the block are kept in between. */
+ * The last axis of the domain, v, is laid over vector lanes: only the constant operand, of each
+ * group one, moves along it, and is packed at compile time in the order in which the kernels read
+ * it. The other axes are positions; a micro-kernel computes, in registers, the sums of up to `rows`
+ * neighbours along m, the innermost one (of stacked matrices of unknown sizes the longer one of
+ * two), for `nv` vectors. Around it the loops are, from the outside: the axes further out; blocks
+ * of positions along b and m, whose operands fit the second-level cache; tiles of v; blocks of the
+ * reduction, whose part of the packed operand fits the first-level cache; positions. A sum whose
+ * reduction is one block goes from a small tile straight into the epilogue, the members' own
+ * expressions; with several blocks the sums of all positions of the block are kept in between. */
 #ifndef BRAID_KERNEL_CONVOLUTION_H
 #define BRAID_KERNEL_CONVOLUTION_H
 
@@ -29,9 +29,13 @@ typedef struct ConvSum {
     int64_t extent[CONV_REDUCE],
         stride[CONV_REDUCE];        /* stride: of the packed operand in the model's order */
     int64_t v_stride, base, length; /* length: of the whole reduction */
+    /* Axes of the domain further out than b that have operands of their own: groups of channels. */
+    int ngroup;
+    Axis *group[MAX_RANK];
+    int64_t groups[MAX_RANK], group_stride[MAX_RANK]; /* extents; of the packed operand */
     int cut; /* this axis goes in chunks, those before it one by one, those after it whole */
     int64_t chunk;
-    const Packed *packed; /* [vector][reduction axes, outermost first][lane] */
+    const Packed *packed; /* [groups][vector][reduction axes, outermost first][lane] */
 } ConvSum;
 
 typedef struct Convolution {
@@ -70,7 +74,7 @@ typedef struct Winograd {
         sum_step; /* floats from one product's matrix to the next: no multiple of a page */
 } Winograd;
 
-/* Vectors of a packed operand, padded so that all tiles are whole. */
+/* Vectors of a group's packed operand, padded so that all tiles are whole. */
 int64_t conv_vectors(const Convolution *k);
 /* Sizes of tiles for runs of `even` positions (0: any number), the largest first; returns how many.
  */

@@ -49,6 +49,7 @@ static void find(DotsKernel *k, Map *seen, Expr *e, Expr *when) {
 int64_t dots_share(const Kernel *g, const Axis *x, int64_t unknown) {
     int64_t n = axis_size(x, -1), grain = 1;
     if (n < 0) return unknown;
+    if (x == g->second) return n / g->s->op.ways;
     if (x != g->split || !e_is_int(g->grain, &grain)) return n;
     int units = schedule_units(g->p->schedule, g->s->level);
     return div_up(div_up(n, grain), units) * grain;

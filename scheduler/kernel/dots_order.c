@@ -80,7 +80,7 @@ static void own(DotsKernel *k, DotsPart *q) {
                  .grain = 1,
                  .words = o->words};
     if (r.whole) r.n = 1;
-    if (!g->split || (!r.whole && !e_is_int(g->grain, &r.grain))) return;
+    if (!g->split || g->second || (!r.whole && !e_is_int(g->grain, &r.grain))) return;
     q->own = &g->own[g->nown];
     g->own[g->nown++] = r;
 }

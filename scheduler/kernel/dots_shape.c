@@ -23,8 +23,10 @@
 #define FAR 260         /* data that all units share arrive, */
 #define FLIGHT 8        /* so many of a thread's loads together */
 
-#define UNROLL_MOST 4  /* steps of a thread's sums without a jump between them, */
-#define UNROLL_SUMS 64 /* and how many sums they add to: a jump is nothing beside more */
+/* Steps of a thread's sums follow each other without a jump, up to so many, until so many loads
+ * are on their way at the same time. More is only more code: a block's other warps fill the time. */
+#define UNROLL_MOST 4
+#define UNROLL_LOADS 8
 
 static int log2_of(int n) {
     int l = 0;
@@ -106,8 +108,10 @@ int64_t dots_column(const DotsPart *q) {
 static bool block_rows(const DotsKernel *k, int bm, int64_t *rows) {
     int64_t left = bm;
     for (int d = k->nrow - 1; d >= 0; d--) {
-        const int64_t size = axis_size(k->row[d], -1);
+        const bool second = k->row[d] == k->g->second;
+        const int64_t size = second ? dots_share(k->g, k->row[d], -1) : axis_size(k->row[d], -1);
         if (left > 1 && k->row[d] == k->g->split) return false; /* a unit may have any number */
+        if (second && left > size) return false;                /* … or all of them */
         rows[d] = size < left ? size : left;
         if (rows[d] < 1 || left % rows[d] || (rows[d] > 1 && size % rows[d])) return false;
         left /= rows[d];
@@ -347,7 +351,7 @@ static void set_flight(const Model *m, DotsPart *q) {
 /* How many of a thread's steps follow each other without a jump. */
 static void set_unroll(DotsPart *q) {
     const int steps = q->direct ? 1 : (int)div_up(q->chunk / q->at_once, q->team);
-    q->unroll = UNROLL_SUMS / (q->tm * q->tc);
+    q->unroll = UNROLL_LOADS / (q->tm * q->tc);
     if (q->unroll > UNROLL_MOST) q->unroll = UNROLL_MOST;
     if (q->unroll > steps) q->unroll = steps;
     if (q->unroll < 1) q->unroll = 1;

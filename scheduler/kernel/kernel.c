@@ -63,7 +63,7 @@ void kernel_collapse(Kernel *k) {
     Cx *c = k->c;
     for (int d = k->naxis - 2; d >= 0; d--) {
         Axis *a = k->axis[d], *b = k->axis[d + 1];
-        bool ok = b != k->split && b != k->strip &&
+        bool ok = b != k->split && b != k->strip && a != k->second && b != k->second &&
                   (a != k->strip || d + 2 < k->naxis) && /* lanes are for all of it */
                   (a != k->split || !k->s->op.inner);    /* the units' ranges stay contiguous */
         for (int i = 0; i < k->n && ok; i++)
@@ -177,6 +177,7 @@ static Kernel *kernel_new(Program *p, Stmt *s) {
                   .n = s->op.n,
                   .t = s->op.t,
                   .split = s->op.split,
+                  .second = s->op.second,
                   .strip = s->op.strip,
                   .apiece = e_int(c, 1)};
     if (k->split) k->grain = e_int(c, s->op.grain);
@@ -261,8 +262,10 @@ static void choose(KernelChoice *x, Stmt *s) {
         collapse_sums(k);
         if (!kernel_transpose(k) && !kernel_sliding(k) && !kernel_lanes(k) && !kernel_halves(k))
             kernel_pieces(k);
-    } else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
+    } else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k)) {
+        k->second = s->op.second = NULL;
         kernel_threads(k);
+    }
 }
 
 static void visit(void *user, Stmt *s) {

@@ -60,6 +60,8 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
+    Axis
+        *second; /* … which units next to each other share, where there are more (Stmt.op.second) */
     /* along which a strip has a range (Stmt.op.strip), each of its positions `apiece` of the
      * kernel's; or NULL */
     Axis *strip;

@@ -18,7 +18,8 @@ static bool recognize(Winograd *w) {
     Convolution *k = &w->k;
     Kernel *g = k->g;
     Cx *c = g->c;
-    if (!conv_recognize(k) || k->n != 1 || k->s[0].n != 3 || g->naxis < 3) return false;
+    if (!conv_recognize(k) || k->n != 1 || k->s[0].n != 3 || k->s[0].ngroup || g->naxis < 3)
+        return false;
     const ConvSum *s = &k->s[0];
     conv_tile(k);
     const int64_t nb = axis_size(k->b, UNKNOWN), nm = axis_size(k->m, UNKNOWN);

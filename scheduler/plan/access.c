@@ -85,13 +85,18 @@ Access access_turned(Access a, const Stmt *loop) {
     for (int i = 0; i < loop->loop.carry.n && a.kind == ON_TENSOR; i++) {
         const LoopCarry *k = &loop->loop.carry.p[i];
         const Mem *m = mem_of(k->next);
-        if (k->phi == a.t && m && m->kind == M_CARRY && m->via == a.t) {
+        if (k->phi == a.t && !mem_of(a.t)->inplace && m && m->kind == M_CARRY && m->via == a.t) {
             a.t = k->next;
             a.rows = false;
             return a;
         }
     }
     return access_carried(a, loop);
+}
+
+Access access_in_place(Access a, const Stmt *loop) {
+    const Mem *m = a.kind == ON_TENSOR ? mem_of(a.t) : NULL;
+    return m && m->kind == M_CARRY && mem_of(m->via)->inplace ? access_carried(a, loop) : a;
 }
 
 /* A unit's part is the same memory in every iteration. */

@@ -38,6 +38,8 @@ Access access_carried(Access a, const Stmt *loop);
 /* The same memory as the next iteration names it: of the two buffers of a carried value each is in
  * turn what an iteration reads and what it writes. */
 Access access_turned(Access a, const Stmt *loop);
+/* A value that is carried in place has one buffer, which reads and writes name alike. */
+Access access_in_place(Access a, const Stmt *loop);
 /* Arena memory that each iteration takes anew, possibly at another address. */
 bool access_taken(const Access *a, const Stmt *loop);
 #endif

@@ -16,7 +16,7 @@ typedef struct Beside {
 /* Nothing of it is in memory that another tensor of its own statement list is in, too. */
 static bool may_run(const Beside *x, const Stmt *s) {
     if (s->kind != S_OP || s->each || s->level == LEVEL_HOST || s->op.at || s->op.strip ||
-        op_is_empty(s) || x->p->nfunc)
+        s->op.second || op_is_empty(s) || x->p->nfunc)
         return false;
     for (int i = 0; i < s->op.n; i++) {
         const Tensor *t = s->op.t[i];

@@ -4,7 +4,7 @@
 #include "utask/walk.h"
 
 typedef struct Crossing {
-    Cx *c;
+    const Program *p;
     Map *fresh;
     const Stmt *s;
     const Stmt *reader; /* a group; NULL: every unit reads any element */
@@ -13,16 +13,15 @@ typedef struct Crossing {
 
 /* A unit can be given the part of the reader's domain that it wrote itself, along some dimension.
  */
-static bool moves_along(Cx *c, const Expr *e, const Tensor *t, const Tensor *lead) {
+static bool moves_along(const Program *p, const Expr *e, const Tensor *t, const Tensor *lead) {
     int64_t n;
     if (e->kind || e->t != t) return false;
     for (int d = 0; d < t->rank; d++)
         for (int i = 0; i < lead->rank; i++)
-            if ((e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] &&
-                 t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1)) ||
-                part_is_piece(c, e->a[d], lead->axis[i], t->dim[d], &n))
+            if (e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] &&
+                t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1))
                 return true;
-    return false;
+    return part_pieces(p, e, lead, &n) >= 0;
 }
 
 static void cross_load(void *user, Expr *e) {
@@ -32,7 +31,7 @@ static void cross_load(void *user, Expr *e) {
     if (k->reader)
         for (int i = 0; i < k->reader->op.n; i++)
             if (k->reader->op.t[i] == t) return; /* members are read at their own positions */
-    if (!k->reader || !moves_along(k->c, e, t, k->reader->op.t[0])) k->any = true;
+    if (!k->reader || !moves_along(k->p, e, t, k->reader->op.t[0])) k->any = true;
 }
 
 bool tensor_crosses(Map *fresh, const Tensor *t) {
@@ -40,7 +39,7 @@ bool tensor_crosses(Map *fresh, const Tensor *t) {
 }
 
 bool expr_crosses(Cx *c, Map *fresh, Expr *e) {
-    Crossing k = {.c = c, .fresh = fresh};
+    Crossing k = {.fresh = fresh};
     if (e) e_each_load(c, e, cross_load, &k);
     return k.any;
 }
@@ -49,12 +48,12 @@ bool expr_crosses(Cx *c, Map *fresh, Expr *e) {
 static void cross_slot(void *user, const Slot *x) {
     Crossing *k = user;
     if (x->in) return;
-    if (slot_is_expr(x)) e_each_load(k->c, *x->e, cross_load, k);
+    if (slot_is_expr(x)) e_each_load(k->p->cx, *x->e, cross_load, k);
     if (x->kind == SLOT_READ && k->s->kind == S_EXTERN) k->any |= tensor_crosses(k->fresh, *x->t);
 }
 
-bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
-    Crossing k = {.c = c, .fresh = fresh, .s = s};
+bool stmt_crosses(const Program *p, Map *fresh, const Stmt *s, bool any) {
+    Crossing k = {.p = p, .fresh = fresh, .s = s};
     if (s->kind == S_CALL) return true;
     if (s->kind == S_OP && !any && !s->each) k.reader = s;
     stmt_slots(s, cross_slot, &k);
@@ -64,7 +63,7 @@ bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
     }
     for (int m = 0; m < stmt_nseq(s) && !k.any; m++) {
         const Seq *q = stmt_seq(s, m);
-        for (int i = 0; i < q->s.n && !k.any; i++) k.any = stmt_crosses(c, fresh, q->s.p[i], any);
+        for (int i = 0; i < q->s.n && !k.any; i++) k.any = stmt_crosses(p, fresh, q->s.p[i], any);
     }
     return k.any;
 }

@@ -8,7 +8,7 @@
 
 /* Whether s reads, anywhere inside, what other units may have written since the last barrier.
  * `any`: groups are not shared like what they read. */
-bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any);
+bool stmt_crosses(const Program *p, Map *fresh, const Stmt *s, bool any);
 /* The same of an expression that every unit computes, and of a tensor that every unit reads. */
 bool expr_crosses(Cx *c, Map *fresh, Expr *e);
 bool tensor_crosses(Map *fresh, const Tensor *t);

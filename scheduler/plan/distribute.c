@@ -22,8 +22,9 @@
 #define TINY_GRAIN 0
 #endif
 
-#define COPY_NS 9    /* of a GPU's thread for an element */
-#define FEW_GRAINS 4 /* for each unit: one more or less would matter */
+#define COPY_NS 9      /* of a GPU's thread for an element */
+#define SECOND_MOST 64 /* groups that may be shared along two axes */
+#define FEW_GRAINS 4   /* for each unit: one more or less would matter */
 
 typedef struct Owner { /* how a tensor's memory is written */
     bool known;
@@ -47,6 +48,8 @@ typedef struct Dist {
     int unit;             /* … and the first of them */
     int grain;            /* of long axes */
     bool fine;            /* what is run in parts is shared, also where one unit runs, row by row */
+    bool settled;      /* groups are split already: only owners and crossings are looked for… */
+    int fewest, tried; /* … without second axes; groups for which one was tried */
     Map *wanted; /* group -> dimensions to split, a bit each, where more than scores is known; else
                     0 */
 } Dist;
@@ -122,7 +125,7 @@ static Part part_split(const Stmt *s, int dim, int64_t shift) {
 Part part_written(const Stmt *s) {
     const Tensor *lead = s->op.t[0];
     if (!s->op.split) return part_solo;
-    if (s->op.band) return part_whole; /* a unit's band is of no grains */
+    if (s->op.band || s->op.second) return part_whole; /* a unit's part is of no grains */
     for (int d = 0; d < lead->rank; d++)
         if (lead->axis[d] == s->op.split) return part_split(s, d, 0);
     return part_whole;
@@ -143,7 +146,10 @@ static bool is_shifted(Cx *c, Expr *idx, Axis *x, int64_t *shift) {
     return e_uses_axis(idx, x) && e_is_int(e_sub(c, idx, e_axis(c, x)), shift);
 }
 
-bool part_is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n) {
+/* Whether idx goes through piece number x of an extent that is cut into pieces of *n > 1 positions:
+ * n x + r where 0 <= r < n; the last piece may be shorter, then idx may stay at the last position.
+ */
+static bool is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n) {
     int64_t all, parts, last, lo, hi;
     Expr *coef, *rest;
     if (!e_uses_axis(idx, x) || !e_is_int(extent, &all) || !e_is_int(x->extent, &parts))
@@ -152,6 +158,20 @@ bool part_is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n) {
         if (e_is_int(idx->a[i], &last) && last == all - 1) idx = idx->a[1 - i];
     return e_affine(c, idx, x, &coef, &rest) && e_is_int(coef, n) && *n > 1 && *n <= INT32_MAX &&
            e_range(rest, &lo, &hi) && lo >= 0 && hi < *n && parts == div_up(all, *n);
+}
+
+int part_pieces(const Program *p, const Expr *e, const Tensor *lead, int64_t *n) {
+    const Schedule *plan = p->schedule;
+    int dim = -1, cut = 0;
+    int64_t size;
+    if (!device_is_gpu(plan->device) || e->kind) return -1;
+    for (int d = 0; d < e->n; d++)
+        for (int i = 0; i < lead->rank; i++) {
+            if (!is_piece(p->cx, e->a[d], lead->axis[i], e->t->dim[d], &size)) continue;
+            if (3 * axis_size(lead->axis[i], 0) >= 2 * plan->units) dim = d, *n = size;
+            cut++;
+        }
+    return cut == 1 ? dim : -1;
 }
 
 static void read_load(void *user, Expr *e) {
@@ -165,7 +185,7 @@ static void read_load(void *user, Expr *e) {
     for (int d = 0; d < e->t->rank && !e->kind; d++)
         if (is_shifted(r->c, e->a[d], r->split, &by) && (by || e->t->dim[d] == r->split->extent))
             dim = d, shift = by, piece = 1;
-        else if (part_is_piece(r->c, e->a[d], r->split, e->t->dim[d], &by))
+        else if (is_piece(r->c, e->a[d], r->split, e->t->dim[d], &by))
             dim = d, shift = 0, piece = by, r->extent = e->t->dim[d];
     r->dim = r->dim == -2 || (r->dim == dim && r->shift == shift && r->piece == piece) ? dim : -1;
     r->shift = shift;
@@ -174,7 +194,7 @@ static void read_load(void *user, Expr *e) {
 
 Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
     if (!s->op.split) return part_solo;
-    if (s->op.band) return part_whole;
+    if (s->op.band || s->op.second) return part_whole;
     ReadScan r = {c, t, s->op.split, -2, 0, 1, NULL};
     stmt_loads(c, s, read_load, &r);
     if (r.dim < 0 || (r.piece > 1 && s->op.inner)) return part_whole;
@@ -265,10 +285,18 @@ static int grain_read(const Dist *d, const Stmt *s, int k, const Tensor *const *
     return s->op.grain;
 }
 
+/* Notes who writes what s computes, and whether it reads what others wrote. */
+static void own_group(Dist *d, const Stmt *s, const Fresh *f) {
+    bool crossing = false;
+    for (int i = 0; i < f->t.n; i++)
+        crossing |= !part_same(part_read(d->c, s, f->t.p[i]), d->owner[f->t.p[i]->id].part);
+    d->crossings += crossing;
+    for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_written(s)};
+}
+
 static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
-    s->op.inner = NULL;
-    s->op.edge = 0;
+    if (!d->settled) s->op.inner = NULL, s->op.edge = 0;
     if (s->each) {
         s->op.split = NULL;
         return;
@@ -283,6 +311,10 @@ static void choose(Dist *d, Stmt *s) {
     }
     Fresh f = {.d = d};
     stmt_loads(d->c, s, fresh_load, &f);
+    if (d->settled) {
+        own_group(d, s, &f);
+        return;
+    }
     Inner best = {0};
     int64_t best_score = 0;
     int grain = 1;
@@ -311,11 +343,7 @@ static void choose(Dist *d, Stmt *s) {
     s->op.grain = grain;
     s->op.inner = best.extent;
     s->op.edge = best.edge;
-    bool crossing = false;
-    for (int i = 0; i < f.t.n; i++)
-        crossing |= !part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part);
-    d->crossings += crossing;
-    for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_written(s)};
+    own_group(d, s, &f);
 }
 
 static void walk(Dist *d, Seq *q);
@@ -433,7 +461,8 @@ static Owner joined(const Dist *d, const Join *j) {
         if (!j->arm[k] || j->arm[k]->kind == TK_VIEW) continue;
         Owner o = d->owner[j->arm[k]->id];
         if (!o.known && j->arm[k]->kind == TK_CALL) continue;
-        if (!o.known || (r.known && !part_same(r.part, o.part))) return (Owner){0};
+        if (!o.known || (r.known && !part_same(r.part, o.part)))
+            return d->settled && (o.known || r.known) ? (Owner){true, part_whole} : (Owner){0};
         r = o;
     }
     return r;
@@ -460,7 +489,7 @@ static void walk(Dist *d, Seq *q) {
                 d->owner[s->br.joins.p[k].out->id] = joined(d, &s->br.joins.p[k]);
             break;
         case S_LOOP:
-            if (s->loop.body->depth == 1)
+            if (s->loop.body->depth == 1 && !d->settled)
                 share_loop(d, s);
             else
                 walk_loop(d, s);
@@ -488,7 +517,6 @@ typedef struct Reader {
 static void reader_load(void *user, Expr *e) {
     Reader *r = user;
     const Tensor *t = tensor_root(e->t);
-    const bool gpu = device_is_gpu(r->d->p->schedule->device);
     uint32_t mask = 0;
     int64_t n;
     for (int k = 0; k < e->t->rank && !e->kind && t == e->t; k++)
@@ -496,10 +524,11 @@ static void reader_load(void *user, Expr *e) {
             if (e->a[k]->op == E_AXIS && e->a[k]->axis == r->lead->axis[i] &&
                 t->dim[k] == r->lead->dim[i])
                 mask |= 1u << k;
-            else if (gpu && part_is_piece(r->d->c, e->a[k], r->lead->axis[i], t->dim[k], &n)) {
-                r->d->pieces[t->id] = (Pieces){k, (int)n};
-                mask |= 1u << k;
-            }
+    const int dim = t == e->t ? part_pieces(r->d->p, e, r->lead, &n) : -1;
+    if (dim >= 0) {
+        r->d->pieces[t->id] = (Pieces){dim, (int)n};
+        mask |= 1u << dim;
+    }
     r->d->friendly[t->id] &= mask;
 }
 
@@ -617,6 +646,72 @@ static void choose_wanted(void *user, Stmt *s) {
     if (dim) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)((uintptr_t)1 << (dim - 1)));
 }
 
+/* ---- a second axis --------------------------------------------------------------------------- */
+/* Whether s is run once, by all units together. */
+static bool runs_once(const Stmt *s) {
+    if (s->level != LEVEL_TEAM || s->each || s->op.at || s->op.inner || !s->op.split) return false;
+    for (const Seq *q = s->op.t[0]->seq; q && q->owner; q = q->parent)
+        if (q->owner->kind == S_LOOP || q->owner->kind == S_CALL || q->owner->level != LEVEL_TEAM ||
+            stmt_apart(q->owner, LEVEL_TEAM))
+            return false;
+    return true;
+}
+
+/* The axis of group s that units share who would have nothing to do otherwise: of sums of products
+ * the columns where units share rows, else the first one of the rows. */
+static Axis *second_axis(const Dist *d, const Stmt *s) {
+    const Tensor *lead = s->op.t[0];
+    Axis *columns = NULL, *row = NULL;
+    for (int k = lead->rank - 1; k >= 0; k--) {
+        if (axis_size(lead->axis[k], 0) < 2) continue;
+        if (is_columns(d, s, lead->axis[k]))
+            columns = lead->axis[k];
+        else if (lead->axis[k] != s->op.split)
+            row = lead->axis[k];
+    }
+    return !columns || lead->rank < 3 ? NULL : columns == s->op.split ? row : columns;
+}
+
+/* Groups that read what other units wrote, with the axes that units share now. */
+static int count_crossings(Dist *d) {
+    memset(d->owner, 0, sizeof *d->owner * (size_t)(d->p->cx->next_tensor + 1));
+    d->crossings = 0;
+    walk(d, d->p->top);
+    return d->crossings;
+}
+
+/* Where a group has fewer parts than there are units, several share each, along a second axis,
+ * unless units would have to wait for each other once more. */
+static void choose_second(void *user, Stmt *s) {
+    Dist *d = user;
+    const Schedule *plan = d->p->schedule;
+    if (s->kind != S_OP || !runs_once(s)) return;
+    Axis *x = second_axis(d, s);
+    const int64_t n = axis_size(s->op.split, 0), size = x ? axis_size(x, 0) : 0;
+    if (size < 2 || n < 1 || d->tried == SECOND_MOST) return;
+    const int64_t most = plan->units / div_up(n, s->op.grain);
+    int64_t ways = most < size ? most : size;
+    while (ways > 1 && size % ways) ways--;
+    if (ways < 2) return;
+    d->tried++;
+    s->op.second = x;
+    s->op.ways = (int)ways;
+    const double ns = cost_group_ns(d->p, s, plan->units), fixed = plan->device->group_ns,
+                 shared = fixed + (ns > fixed ? ns - fixed : 0) / (double)ways;
+    if (count_crossings(d) == d->fewest &&
+        decide_value(d->p, X_SECOND, s, 2, (Way[]){{(int)ways, shared}, {1, ns}}) > 1)
+        return;
+    s->op.second = NULL;
+    s->op.ways = 0;
+}
+
+static void choose_seconds(Dist *d) {
+    d->settled = true;
+    d->fewest = count_crossings(d);
+    seq_each(d->p->top, choose_second, d);
+    d->settled = false;
+}
+
 void pass_distribute(Program *p) {
     Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .grain = 16, .wanted = map_new(p->cx->a)};
     const size_t n = (size_t)p->cx->next_tensor + 1;
@@ -633,4 +728,5 @@ void pass_distribute(Program *p) {
         seq_each(p->top, choose_wanted, &d);
     }
     walk(&d, p->top);
+    if (device_is_gpu(p->schedule->device) && p->schedule->units > 1) choose_seconds(&d);
 }

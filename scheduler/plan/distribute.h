@@ -24,10 +24,10 @@ extern const Part part_whole, part_solo;
 Part part_of_unit(int unit); /* PART_SOLO */
 /* Both touch the same elements in each unit: no barrier is needed between them. */
 bool part_same(Part a, Part b);
-/* Whether idx goes through piece number x of an extent that is cut into pieces of *n > 1 positions:
- * n x + r where 0 <= r < n; the last piece may be shorter, then idx may stay at the last position.
- */
-bool part_is_piece(Cx *c, Expr *idx, Axis *x, const Expr *extent, int64_t *n);
+/* On GPUs: the dimension of load e that a group over lead's axes reads piece by piece, *n > 1
+ * positions for each of one of them, so that units may have whole pieces; -1: none, or several, as
+ * of images' windows, or fewer pieces than would keep the units busy. */
+int part_pieces(const Program *p, const Expr *e, const Tensor *lead, int64_t *n);
 /* What a group writes of its members, and reads of tensor t (a tensor with storage). */
 Part part_written(const Stmt *s);
 Part part_read(Cx *c, const Stmt *s, const Tensor *t);

@@ -12,6 +12,10 @@
 #include "utask/walk.h"
 #include <stdlib.h>
 
+#define PIECE 64 /* bytes that a tensor's memory is a multiple of */
+#define OWN_PART                                                                                   \
+    16 /* one in so many of a block's bytes, at most, for what its unit has for itself */
+
 typedef struct LoopPos {
     Stmt *s;
     struct LoopPos *up;
@@ -55,6 +59,7 @@ typedef struct Planner {
     Func *frame;        /* the function being walked, NULL: none */
     VEC(Func *) frames; /* all of them */
     VEC(Span) clusters; /* in order */
+    int64_t own;        /* bytes of a block's memory for what its unit has for itself */
     MemPlan plan;
 } Planner;
 
@@ -161,10 +166,15 @@ static MemKind made_kind(const Tensor *t) {
     return t->ret ? M_RESULT : static_bytes(t) >= 0 ? M_STATIC : t->placed ? M_SLOT : M_BUMP;
 }
 
-/* What every unit computes for itself (scheduler/transform/partial.c) lies in its block's memory;
- * what activations find their way by is part of their frames. */
-static bool is_small_own(const Planner *q, const Tensor *t) {
-    return device_is_gpu(q->p->schedule->device) && !q->p->nfunc && static_bytes(t) >= 0;
+/* What every unit computes for itself (scheduler/transform/partial.c) lies in its block's memory,
+ * as long as that is little of it; what activations find their way by is part of their frames. */
+static bool is_own(Planner *q, const Tensor *t) {
+    const Device *d = q->p->schedule->device;
+    const int64_t bytes = static_bytes(t);
+    if (!device_is_gpu(d) || q->p->nfunc || bytes < 0) return false;
+    if (q->own + bytes + 2 * PIECE > d->level[LEVEL_CORE].bytes / OWN_PART) return false;
+    q->own += bytes + 2 * PIECE;
+    return true;
 }
 
 static void number(Planner *q, Seq *seq);
@@ -213,7 +223,7 @@ static void number(Planner *q, Seq *seq) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
                 if (!s->op.t[k]->plan) {
-                    const bool own = s->each && is_small_own(q, s->op.t[k]);
+                    const bool own = s->each && is_own(q, s->op.t[k]);
                     Mem *m =
                         mem_new(q, s->op.t[k], s->each && !own ? M_BUMP : made_kind(s->op.t[k]));
                     m->each = s->each;
@@ -467,7 +477,6 @@ static int by_offset(const void *x, const void *y) {
 #define UNSHARED_BYTES ((int64_t)1 << 18)
 #define UNSHARED_FRAME ((int64_t)1 << 14)
 #define UNSHARED_PART 8 /* of what is alive at once */
-#define PIECE 64        /* bytes that one is a multiple of */
 
 static LoopPos *outermost(const Planner *q, const Tensor *t) {
     LoopPos *l = q->of[t->id].def_loop;
@@ -516,7 +525,7 @@ static void unshare(Planner *q) {
     for (int i = 0; i < q->all.n; i++) {
         LoopPos *l = outermost(q, q->all.p[i]);
         const Mem *m = q->all.p[i]->plan;
-        if (!l || m->kind != M_STATIC) continue;
+        if (!l || m->kind != M_STATIC || m->block == BLOCK_OWN) continue;
         l->bytes += m->bytes;
         t[n++] = q->all.p[i];
     }

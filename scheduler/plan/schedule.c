@@ -82,7 +82,7 @@ static double carried_barriers(Scheduler *x, const Stmt *s, double barrier_ns) {
     Map *fresh = map_new(x->c->a);
     for (int i = 0; i < s->loop.carry.n; i++) fresh_add(fresh, s->loop.carry.p[i].phi);
     for (int i = 0; i < s->loop.body->s.n; i++)
-        if (stmt_crosses(x->c, fresh, s->loop.body->s.p[i], false)) return barrier_ns;
+        if (stmt_crosses(x->p, fresh, s->loop.body->s.p[i], false)) return barrier_ns;
     return expr_crosses(x->c, fresh, s->loop.cond_next) ? barrier_ns : 0;
 }
 
@@ -345,7 +345,7 @@ static Latency schedule(Scheduler *x, Seq *q) {
             s->level = (uint8_t)x->level;
             total.core += ns;
             total.team += ns;
-            if (!stmt_crosses(x->c, u.fresh, s, true)) continue;
+            if (!stmt_crosses(x->p, u.fresh, s, true)) continue;
             total.team += schedule_program(x, q, &u) + barrier;
             u = (UProgram){i + 1, i, true, {0, 0, true}, map_new(x->c->a)};
             continue;
@@ -357,8 +357,8 @@ static Latency schedule(Scheduler *x, Seq *q) {
         bool same = !control && !u.control && u.last >= u.first && at_core(&u) == at_core(&v);
         /* Between two levels there is a barrier where the one reads what the other wrote; at core
          * level none. */
-        bool cross = stmt_crosses(x->c, u.fresh, s, false);
-        bool meet = same ? cross && !at_core(&v) : !host && stmt_crosses(x->c, u.fresh, s, true);
+        bool cross = stmt_crosses(x->p, u.fresh, s, false);
+        bool meet = same ? cross && !at_core(&v) : !host && stmt_crosses(x->p, u.fresh, s, true);
         total.core += op.core;
         if (!control && !u.control && u.last >= u.first) {
             Latency merged = {u.ns.core + op.core, u.ns.team + op.team + (cross ? barrier : 0),

@@ -325,7 +325,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         for (int j = l.first; j < until && !need; j++) {
             const Access *a = &x->pending.p[i], *b = &x->log.p[j];
             if (flagged(x, &l, a, j)) continue;
-            need = must_wait(access_turned(*a, s), *b, &l) ||
+            need = must_wait(access_turned(*a, s), access_in_place(*b, s), &l) ||
                    (l.until < 0 && must_wait(access_carried(*a, s), access_carried(*b, s), &l));
             why = conflict_of(a, b);
         }

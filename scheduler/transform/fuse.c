@@ -441,19 +441,12 @@ static bool frame_pays(Fuse *f, const Tensor *u, const Framing *w) {
     return decide(f->p, X_FRAME, s, ns, ns * (1 - part));
 }
 
-static bool is_product(void *user, Expr *e) {
-    (void)user;
-    return is_fast_product(e) && !is_sum_of_squares(e);
-}
-
-/* Whether t becomes part of its only user, which stores it in a frame. */
+/* Whether t becomes part of its only user, which stores it in a frame: its kernel stays the same.
+ */
 static bool framed(Fuse *f, Tensor *t, const Cost *k) {
     const TensorVec *u = &f->of[t->id].users;
     Framing w;
-    if (u->n != 1 || k->guard || !frames(f, t, u->p[0], &w) ||
-        !all_reductions(map_new(f->a), t->body, is_product, NULL))
-        return false;
-    return frame_pays(f, u->p[0], &w);
+    return u->n == 1 && !k->guard && frames(f, t, u->p[0], &w) && frame_pays(f, u->p[0], &w);
 }
 
 typedef struct Moved {

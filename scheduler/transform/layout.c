@@ -13,8 +13,9 @@
 #include "utask/product.h"
 #include "utask/walk.h"
 
-#define FEWEST 8   /* values along an axis that are worth a vector */
-#define RESULTS 32 /* of each element, that are worth its transposition */
+#define FEWEST 8         /* values along an axis that are worth a vector */
+#define RESULTS 32       /* of each element, that are worth its transposition */
+#define GROUP_RESULTS 64 /* … of groups of channels: they fill a tile of vectors */
 
 typedef struct Layout {
     Cx *c;
@@ -187,6 +188,27 @@ static int constant_axis(const Layout *y, const Tensor *t, Expr *e) {
     return 0;
 }
 
+/* Whether index goes over channels by r, next to each other: alone, or of the groups that p's two
+ * factors both move along. */
+static bool is_channel(const Layout *y, const Tensor *t, const SumProduct *p, Expr *index,
+                       Axis *r) {
+    if (!e_by_one(y->c, index, r)) return false;
+    for (int i = 0; i < p->reduce->naxis; i++)
+        if (p->reduce->raxis[i] != r && e_uses_axis(index, p->reduce->raxis[i])) return false;
+    for (int d = 0; d < t->rank; d++)
+        if (e_uses_axis(index, t->axis[d]) && product_role(p, t->axis[d]) != ROLE_BATCH)
+            return false;
+    return true;
+}
+
+/* Groups of channels, each with weights of its own. */
+static int64_t groups_of(const Tensor *t, const SumProduct *p) {
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        if (product_role(p, t->axis[d]) == ROLE_BATCH) n *= axis_size(t->axis[d], 1);
+    return n;
+}
+
 /* Whether n neighbours leave more than a tenth of the lanes of their vectors empty. */
 static bool wastes(const Layout *y, int64_t n) { return n * 10 < round_up(n, y->lanes) * 9; }
 
@@ -198,13 +220,13 @@ static bool is_window(const Layout *y, const Tensor *t, const SumProduct *p, con
     for (int i = 0; i < p->reduce->naxis; i++) {
         Axis *r = p->reduce->raxis[i];
         for (int d = 0; d < x->n; d++) {
-            const bool window = x->a[d]->op != E_AXIS && e_uses_axis(x->a[d], r);
+            const bool window = e_uses_axis(x->a[d], r) && !is_channel(y, t, p, x->a[d], r);
             windows += window;
             near += window && e_by_one(y->c, x->a[d], r) && e_is_ival(r->extent, 3);
         }
     }
     if (windows != p->reduce->naxis - 1 || windows < 2) return false;
-    if (near == 2 && windows == 2) return true;
+    if (near == 2 && windows == 2 && groups_of(t, p) == 1) return true;
     bool row = false, results = false;
     for (int d = 0; d < t->rank; d++) {
         const int64_t n = axis_size(t->axis[d], 0);
@@ -226,15 +248,14 @@ static bool operand_wishes(Layout *y, const Tensor *t, Expr *e) {
     const bool constant = p.load[0]->t->kind == TK_CONST;
     const Expr *x = p.load[constant], *w = p.load[!constant];
     if (w->t->kind != TK_CONST || is_sparse(y, w->t) || !movable(y, x->t) || y->last[x->t->id] ||
-        x->kind || w->t->data->count < RESULTS * axes_size(e->naxis, e->raxis, 1) ||
-        !is_window(y, t, &p, x))
+        x->kind || !is_window(y, t, &p, x))
         return found;
-    for (int d = 0; d < x->n; d++) {
-        if (x->a[d]->op != E_AXIS || axis_size(x->a[d]->axis, 0) < FEWEST ||
-            product_role(&p, x->a[d]->axis) != ROLE_K)
-            continue;
-        return set_last(y, x->t, d + 1) || found;
-    }
+    const int64_t groups = groups_of(t, &p), least = groups > 1 ? GROUP_RESULTS : RESULTS;
+    if (w->t->data->count < least * groups * axes_size(e->naxis, e->raxis, 1)) return found;
+    for (int d = 0; d < x->n; d++)
+        for (int i = 0; i < e->naxis; i++)
+            if (axis_size(e->raxis[i], 0) >= FEWEST && is_channel(y, t, &p, x->a[d], e->raxis[i]))
+                return set_last(y, x->t, d + 1) || found;
     return found;
 }
 

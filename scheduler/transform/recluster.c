@@ -105,7 +105,7 @@ static void cut(Recluster *x, const Stmt *s, int k, bool forced, Arm *arm) {
         const Stmt *o = arm->q->s.p[i];
         if (!is_data(o) && i + 1 < arm->q->s.n) continue;
         double ns[LEVEL_COUNT];
-        const bool crosses = stmt_crosses(x->c, fresh, o, false);
+        const bool crosses = stmt_crosses(x->p, fresh, o, false);
         const Level want = times(x, o, crosses, forced, ns);
         if (crosses) fresh = map_new(x->a);
         stmt_writes(fresh, o);

@@ -43,7 +43,7 @@ static void needs_slot(void *user, const Slot *k) {
 
 static bool needs_all(Replicate *x, Map *made, const Stmt *s) {
     Needs n = {x, made, s->kind == S_CALL, s->kind == S_CALL && s->call.nfunc};
-    if (!n.call && s->kind != S_BRANCH) return stmt_crosses(x->c, made, s, false);
+    if (!n.call && s->kind != S_BRANCH) return stmt_crosses(x->p, made, s, false);
     if (!n.any) stmt_slots(s, needs_slot, &n);
     return n.any;
 }
@@ -62,7 +62,7 @@ static bool may_be(Replicate *x, const Stmt *s) {
         return false;
     for (int i = 0, n = op ? s->op.n : s->ext.nout; i < n; i++)
         if (!of_unknown_size(op ? s->op.t[i] : s->ext.out[i])) return false;
-    return !stmt_crosses(x->c, x->shared, s, true);
+    return !stmt_crosses(x->p, x->shared, s, true);
 }
 
 static void replicate(Replicate *x, Seq *q) {

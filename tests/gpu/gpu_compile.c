@@ -7,11 +7,11 @@
  * block's memory and how many of them hold weights for the whole run, how many blocks a
  * multiprocessor has room for, the device text's size, and the seconds of the device's compiler.
  * Fails when one
- *   - is not compiled, or takes nvcc longer than SECONDS (60),
+ *   - is not compiled, or takes the device's compiler longer than SECONDS (60),
  *   - spills registers although weights are kept on chip for the whole run, or many,
  *   - has other memory of a block than what was planned, or weights there beyond it,
  *   - has no room on the chip for as many blocks as were scheduled, all at the same time,
- *   - has a text above 400 KB.
+ *   - has a text above 250 KB.
  * A text that another model gave already is not compiled again. */
 #include <limits.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@
 #include "scheduler/cost/device.h"
 
 #define SPILL_LIMIT 256 /* bytes */
-#define TEXT_LIMIT (400 << 10)
+#define TEXT_LIMIT (250 << 10)
 
 static double now(void) {
     struct timespec t;
@@ -92,7 +92,6 @@ static const char *what_is_wrong(const Job *j, const Facts *plan, const GpuFacts
                                  int blocks, double took, double most) {
     const Device *device = j->device_row;
     int64_t room = device->level[LEVEL_CORE].bytes;
-    bool hip = !strncmp(device->name, "hip:", 4);
     if (f->spill_bytes > (kept_bytes(plan) ? 0 : SPILL_LIMIT)) return ", spills";
     if (f->shared_bytes) return ", memory of a block that is not planned";
     if (defined(j->t.host.p, "#define BK_SHARED_BYTES ") != plan->shared_bytes ||
@@ -100,7 +99,7 @@ static const char *what_is_wrong(const Job *j, const Facts *plan, const GpuFacts
         return ", not the memory of a block that was planned";
     if (blocks < 1 || (int64_t)blocks * device->units < units) return ", no room for the blocks";
     if (j->t.text.n > TEXT_LIMIT) return ", too much text";
-    return took > most && !hip ? ", too slow" : "";
+    return took > most ? ", too slow" : "";
 }
 
 static bool compile(Job *j, const char *model, const char *target, const char *folder, double most,

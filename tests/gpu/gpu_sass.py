@@ -14,7 +14,9 @@ without one nothing is checked. Where there is no nvcc, NVRTC may be a wheel bel
   does not occur there.
 - No load goes through the cache that is not coherent (LDG….CONSTANT): it may show what was there before a barrier. A
   load that is planted in a text is found.
-- The code that an iteration runs through is no larger than CODE_MOST.
+- The code that an iteration runs through is no larger than CODE_MOST: that of the loop and of all functions it calls, but
+  for what only a fault, a warp whose lanes went apart, or weights in the memory of the device need; and the kernel's text
+  is no larger than TEXT_MOST.
 """
 import argparse
 import collections
@@ -30,7 +32,8 @@ import sys
 import tempfile
 
 # Bytes of the code that an iteration runs through: no more than it has.
-CODE_MOST = {"lstm_operator": 80 << 10}
+CODE_MOST = {"lstm_operator": 16 << 10}
+TEXT_MOST = 250 << 10
 MODELS = ["lstm_operator", "nasrnn", "seq2seq_scan", "attention_grow"]
 EM_CUDA = 190
 PLANTED = "((const uint4 *)from)[i]", "__ldg(&((const uint4 *)from)[i])"  # in bk_move, which copies outputs
@@ -55,14 +58,14 @@ def cubin_of(library):
     raise SystemExit(f"{library}: no code for a GPU in it")
 
 
-Function = collections.namedtuple("Function", "name code")  # code: (address, opcode, operands)
+Function = collections.namedtuple("Function", "name code")  # code: (address, opcode, operands, whether under a condition)
 
 
 def functions_of(text):
     """What nvdisasm prints, as functions by name; addresses of labels are put in place of them."""
     label, out, code, names = {}, [], None, []
     for line in text.splitlines():
-        if m := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*) ?(.*?) ?;", line):
+        if m := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ )?\s*([A-Z][\w.]*) ?(.*?) ?;", line):
             address = int(m[1], 16)
             for name in names:
                 label[name] = address
@@ -70,7 +73,7 @@ def functions_of(text):
                 name = next((n for n in names if not n.startswith(".")), "")
                 out.append(Function(name, code := []))
             names = []
-            code.append((address, m[2], m[3]))
+            code.append((address, m[3], m[4], bool(m[2])))
         elif m := re.match(r"([$.\w]+):\s*$", line):
             if not m[1].startswith(".text"):
                 names.append(m[1])
@@ -92,9 +95,13 @@ def plain_name(mangled):
 
 class Code:
     def __init__(self, text):
-        functions, label = functions_of(text)
-        self.code = {plain_name(f.name): f.code for f in functions}
-        self.label = label
+        functions, self.label = functions_of(text)
+        self.code, self.place = {}, {}
+        for f in functions:  # of one template by their whole names
+            name = plain_name(f.name)
+            self.code[f.name if name in self.code else name] = f.code
+        for name, code in self.code.items():
+            self.place.update({c[0]: (name, i) for i, c in enumerate(code)})
 
     def target(self, operands):
         m = re.search(r"`\(([^)]+)\)", operands)
@@ -103,26 +110,59 @@ class Code:
     def loops(self, function):
         """Ranges of addresses from where a jump goes back to, to the last such jump."""
         last = {}
-        for address, op, operands in self.code[function]:
+        for address, op, operands, _ in self.code[function]:
             to = self.target(operands) if op.startswith("BRA") else None
             if to is not None and to < address:
                 last[to] = max(address, last.get(to, 0))
         return [[c for c in self.code[function] if at <= c[0] <= end] for at, end in sorted(last.items())]
 
-    def size(self, code):
-        """Bytes of this code and of the functions it calls, and they call, each once."""
-        total, todo, seen = 16 * len(code), [code], set()
+    def after(self, address, within):
+        """Where the code goes on, in the range `within` of the kernel: of a call, in the function and behind it."""
+        name, i = self.place[address]
+        code = self.code[name]
+        _, op, operands, condition = code[i]
+        out = [self.target(operands)] if op.startswith(("BRA", "CALL")) and op != "BRA.DIV" else []
+        if not op.startswith(("BRA", "RET", "EXIT")) or condition or op == "BRA.DIV" or re.match(r"!?U?P\d", operands):
+            out += [code[i + 1][0]] if i + 1 < len(code) else []
+        return [x for x in out if x in self.place and (self.place[x][0] != "braid_kernel" or within[0] <= x <= within[1])]
+
+    def walk(self, loop, left_out=frozenset()):
+        within = loop[0][0], loop[-1][0]
+        seen, todo = set(), [within[0]]
         while todo:
-            for name in self.calls(todo.pop()):
-                if name in self.code and name not in seen:
-                    seen.add(name)
-                    total += 16 * len(self.code[name])
-                    todo.append(self.code[name])
-        return total
+            address = todo.pop()
+            if address not in seen and address not in left_out:
+                seen.add(address)
+                todo += self.after(address, within)
+        return seen
+
+    def executed(self, loop):
+        """Names of the functions that an iteration runs through, and bytes of all its code."""
+        within = loop[0][0], loop[-1][0]
+        all_code = self.walk(loop)
+        rare = set()
+        for address in all_code:
+            name, i = self.place[address]
+            _, op, operands, _ = self.code[name][i]
+            if re.match(r"LD\..*128", op) or (op.startswith("CALL") and "bk_fault" in operands):
+                rare.add(address)
+        while True:  # and what leads only there
+            more = set()
+            for address in all_code - rare:
+                name, i = self.place[address]
+                to = self.after(address, within)
+                to = to[-1:] if self.code[name][i][1].startswith("CALL") else to
+                if to and all(x in rare for x in to):
+                    more.add(address)
+            if not more:
+                break
+            rare |= more
+        seen = self.walk(loop, rare)
+        return {self.place[x][0] for x in all_code}, 16 * len(seen)
 
     def calls(self, code):
         """Names of functions called there, in order; code within a function may be called, too."""
-        found = (re.search(r"`\((\$[^)]+)\)", operands) for _, op, operands in code if op.startswith("CALL"))
+        found = (re.search(r"`\((\$[^)]+)\)", operands) for _, op, operands, _ in code if op.startswith("CALL"))
         return [plain_name(m[1]) for m in found if m]
 
     def blocks(self, function):
@@ -160,7 +200,7 @@ def iterations(calls):
 
 def incoherent(name, code):
     """Complaints about loads that do not see what other units have written."""
-    found = collections.Counter((f, op) for f, ops in code.code.items() for _, op, _ in ops
+    found = collections.Counter((f, op) for f, ops in code.code.items() for _, op, _, _ in ops
                                 if re.match(r"LDG?\.(?=.*CONSTANT)", op))
     return [f"{name}: {f}: {n} {op}, which need not see what other units have written" for (f, op), n in found.items()]
 
@@ -183,9 +223,9 @@ def check(name, code, facts):
                        f"code have {sorted({meetings(c) for c in loops})}")
             continue
         n, calls, code_of = max(found, key=lambda f: len(f[1]) / f[0])
-        loads = {f: code.products(f) for f in dict.fromkeys(calls) if f not in MEETING}
+        functions, size = code.executed(code_of)
+        loads = {f: code.products(f) for f in functions if f != "braid_kernel"}
         total = sum(loads.values(), collections.Counter())
-        size = code.size(code_of)
         print(f"{name}: {loop['path']}: {want[0]} barriers, {want[1]} flags, in code for {n} iterations, {size} bytes; "
               f"products load {total['LDS']} LDS, {total['LD']} LD, {total['LDG']} LDG")
         if size > CODE_MOST.get(name, size):
@@ -255,7 +295,8 @@ def main():
                        stdout=subprocess.DEVNULL, cwd=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
         for name in MODELS:
             model, library = os.path.join(work, name, "model.onnx"), os.path.join(work, "model.so")
-            made = subprocess.run([args.braid, "compile", model, "--target", target, "-o", library], text=True,
+            text = os.path.join(work, "model.cu")
+            made = subprocess.run([args.braid, "compile", model, "--target", target, "--emit", text, "-o", library], text=True,
                                   stderr=subprocess.PIPE)
             if made.returncode and re.search("needs nvcc|not defined|invalid value", made.stderr):
                 print(f"nothing compiles for {target}: machine code is not read")
@@ -266,6 +307,10 @@ def main():
             facts = subprocess.run([args.braid, "explain", model, "--target", target, "--json"], check=True,
                                    stdout=subprocess.PIPE, text=True).stdout
             bad += check(name, disassembled(nvdisasm, library, work), json.loads(facts))
+            size = os.path.getsize(text)
+            print(f"{name}: {size} bytes of text")
+            if size > TEXT_MOST:
+                bad.append(f"{name}: {size} bytes of text, more than {TEXT_MOST}")
         bad += plant(args, work, nvdisasm, os.path.join(work, MODELS[-1], "model.onnx"))
     for line in bad:
         print(line)

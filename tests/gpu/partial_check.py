@@ -7,7 +7,7 @@ against the interpreter, on both emulated GPUs.
 Each graph reduces products along their columns, in a loop that goes on from the results or without one: ArgMax and ArgMin
 by both rules for ties, extremes, sums, of float32, float16 and integers, of sizes that are no multiples of anything, with
 ties everywhere, NaN, infinities and zeros of both signs. The products are used elsewhere, too, or not. All numbers are
-small integers, so that results are equal bit by bit. Nearly all graphs must have such reductions. Last, how much was run.
+small integers, so that results are equal bit by bit. Most graphs must have such reductions. Last, how much was run.
 """
 import os
 import random
@@ -137,7 +137,7 @@ def main():
             if why:
                 failed += 1
                 print("FAIL: graph of seed %d by %s: %s" % (seed, " ".join(how), why), flush=True)
-    if 4 * found < 3 * args.count:
+    if 2 * found < args.count:
         failed += 1
         print("FAIL: units reduce their own parts in %d graphs" % found)
     print("%d graphs, %d where units reduce their own parts, %d outputs, %d failed" % (args.count, found, outputs, failed))

@@ -5,7 +5,8 @@
 
 Writes random chains of convolutions over 1 to 3 dimensions to FOLDER, with channels that are multiples of four, strides,
 dilations and uneven pads, some by Pad operators, the last one added to what the chain began with, and runs `braid test`
-on them. One more has copies of both kinds on all targets. Fails also when an input is padded by a pass of its own.
+on them, scheduled for UNITS units too, which share images along two axes, and run by fewer. One more has copies of both
+kinds on all targets. Fails also when an input is padded by a pass of its own.
 """
 import argparse
 import os
@@ -17,10 +18,13 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS, os.path.dirname(TESTS) + "/eval"]
 import backend_test  # noqa: E402
+import braid_api  # noqa: E402
 
 ort.set_default_logger_severity(4)
+UNITS, FEWER = 24, (24, 13, 3)
 BOTH = 104  # its model has spans and boxes on all targets
 
 
@@ -69,6 +73,21 @@ def chain(seed):
     return model, data, y
 
 
+def by_units(args, file, x, y):
+    """Whether units share along two axes where the model is scheduled for UNITS, and whether results are wrong."""
+    text, library = file + ".units.cu", file + ".units.so"
+    subprocess.run([args.braid, "compile", file, "--target", args.target, "--threads", str(UNITS), "--emit", text, "-o", library], check=True)
+    bad = False
+    for units in FEWER:
+        session = braid_api.Compiled(library, units)
+        session.bind({"x": x})
+        session.run()
+        session.finish()
+        bad |= not np.allclose(session.out("y"), y, rtol=1e-3, atol=1e-4)
+    with open(text) as f:
+        return "const int ways" in f.read(), bad
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("count", type=int)
@@ -78,7 +97,7 @@ def main():
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--braid", default="build/release/braid")
     args = p.parse_args()
-    folders, made, boxes, passes = [], 0, 0, 0
+    folders, made, boxes, passes, twice, wrong = [], 0, 0, 0, 0, 0
     for seed in (BOTH, *range(args.seed, args.seed + args.count)):
         while True:
             try:
@@ -97,9 +116,13 @@ def main():
         boxes += re.search(r"const int64_t c\d = \(uint32_t\)at / ", said) is not None
         tree = subprocess.run([args.braid, "explain", *how], check=True, capture_output=True, text=True).stdout
         passes += re.search(r"^\s*= select\(", tree, re.M) is not None
+        two, bad = by_units(args, file, x, y[0])
+        twice += two
+        wrong += bad
     done = subprocess.run([args.braid, "test", "--target", args.target, "--threads", args.threads, *folders])
-    print(f"{made} of {len(folders)} models copy a span, {boxes} one of a padded input; {passes} pad by a pass of its own")
-    return int(done.returncode != 0 or not made or not boxes or passes > 0)
+    print(f"{made} of {len(folders)} models copy a span, {boxes} one of a padded input; {passes} pad by a pass of its own; "
+          f"{twice} are shared along two axes; {wrong} are wrong by {UNITS} units or fewer")
+    return int(done.returncode != 0 or not made or not boxes or not twice or passes + wrong > 0)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ A model has a few chains: convolutions of 1 to 3 dimensions with odd channels an
 and groups, depthwise and transposed ones, with what comes between them in networks: normalization, activations,
 residual sums, pooling, concatenation, resizing, branches. One chain is of a mobile network: pointwise, depthwise,
 pointwise. Two are depthwise convolutions alone, or ones of few channels, whose inputs and outputs have the
-channels apart.
+channels apart; some models have large groups of channels.
 """
 import os
 import sys
@@ -36,6 +36,8 @@ class Model:
             self.chain()
         self.mobile()
         self.alone(), self.alone()
+        if self.r.random() < 0.4:
+            self.grouped()
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -168,6 +170,19 @@ class Model:
             y = self.op("Add", y, z)
         y = self.between(y, [shape[0], group])
         self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+
+    def grouped(self):
+        """Two or three groups of channels with many results each, over rows that fill no vectors."""
+        group, each, more = self.pick(2, 3), self.pick(8, 9, 16, 20), self.pick(64, 70, 80)
+        shape = [self.pick(1, 1, 2), group * each, self.pick(5, 7, 13), self.pick(7, 13, 17)]
+        x, k, s = self.name("x"), self.pick(3, 3, 5), self.pick(1, 1, 2)
+        known = self.r.random() < 0.7
+        self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, shape if known else [
+            f"{x}_{i}" if i != 1 else n for i, n in enumerate(shape)]))
+        self.feed[x] = self.r.standard_normal(shape).astype(np.float32)
+        w = self.weight(group * more, each, k, k, scale=1 / np.sqrt(each * k * k))
+        y = self.op("Conv", x, w, self.weight(group * more), group=group, strides=[s, s], pads=[k // 2] * 4)
+        self.outputs.append(helper.make_tensor_value_info(self.between(y, [1, group * more]), TensorProto.FLOAT, None))
 
     def sizes(self, weight):
         return next(w.dims[0] for w in self.weights if w.name == weight)

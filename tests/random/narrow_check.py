@@ -5,7 +5,8 @@ and 8 bits with scales by column or by blocks, and float32 weights that --weight
     narrow_check.py [COUNT] [--seed S] [--braid PATH] [--cpu NAME]...
 
 Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A run in which less than
-half of the libraries read narrow weights fails.
+half of the libraries read narrow weights fails, and one in which --weights leaves a product over rows of unknown number as
+it is.
 """
 import argparse
 import os
@@ -144,6 +145,18 @@ def write(folder, model, braid):
     return path
 
 
+def open_rows(folder, braid):
+    """Whether --weights narrows a product that waits for its weights, with as many rows as a run has, unforced."""
+    w = numpy_helper.from_array(np.random.default_rng(0).standard_normal((1024, 1024), np.float32), "w")
+    ends = [helper.make_tensor_value_info(n, TP.FLOAT, ["batch", "rows", 1024]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "open", ends[:1], ends[1:], [w])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), folder + "/open.onnx")
+    said = subprocess.run([braid, "explain", "--weights", "f16", folder + "/open.onnx"], capture_output=True, text=True, check=True)
+    found = "chosen narrow" in said.stdout
+    print("rows of unknown number: " + ("narrow weights" if found else "weights stay wide\n" + said.stdout))
+    return found
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("count", nargs="?", type=int, default=10)
@@ -153,6 +166,7 @@ def main():
     a = p.parse_args()
     failures = narrow = 0
     with tempfile.TemporaryDirectory() as d:
+        failures += not open_rows(d, a.braid)
         for i in range(a.count):
             model, folder = Model(a.seed + i), f"{d}/seed_{a.seed + i}"
             path, bound = write(folder, model, a.braid), str(ROUNDED.get(model.rounded, TOLERANCE[model.type]))

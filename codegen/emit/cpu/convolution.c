@@ -281,6 +281,17 @@ static void open_positions(Group *g, const Convolution *k) {
     open_blocks(g, k->m, "nm", "mb", "me", arena_printf(f->a, "%lld", (long long)most), unit);
 }
 
+/* Where the packed operand of a sum's group of channels begins. */
+static const char *group_of(Group *g, const Convolution *k, const ConvSum *s) {
+    Cx *c = g->em->c;
+    Expr *at = e_int(c, 0);
+    for (int i = 0; i < s->ngroup; i++)
+        at = e_add(c, e_muli(c, at, s->groups[i]), e_axis(c, s->group[i]));
+    if (!s->ngroup) return "";
+    at = e_muli(c, at, conv_vectors(k) * s->length * g->k->lanes);
+    return arena_printf(g->em->a, " + (%s)", fn_expr(&g->f, at));
+}
+
 /* All of the group's positions below the axes further out. */
 static void blocks(Group *g, const Convolution *k) {
     Fn *f = &g->f;
@@ -299,8 +310,9 @@ static void blocks(Group *g, const Convolution *k) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
     if (k->nlane <= k->vt && k->v != g->k->split) fn_line(f, "(void)lanes;");
     for (int i = 0; i < k->n; i++)
-        fn_line(f, "const %s *const w%d = %s + v0 / %d * %lld;", c_store(k->s[i].packed->dtype), i,
-                weights[i], g->k->lanes, (long long)(k->s[i].length * g->k->lanes));
+        fn_line(f, "const %s *const w%d = %s%s + v0 / %d * %lld;", c_store(k->s[i].packed->dtype),
+                i, weights[i], group_of(g, k, &k->s[i]), g->k->lanes,
+                (long long)(k->s[i].length * g->k->lanes));
     if (k->kept) {
         fn_line(f, "int64_t at;");
         fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k->rows - 1, k->rows,

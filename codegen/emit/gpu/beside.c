@@ -68,6 +68,28 @@ typedef struct Call {
     VEC(int) number;
 } Call;
 
+/* The text with conditions "from this iteration on" as "… and before the last one's end", as the
+ * other groups of a diagonal have them. */
+static const char *whole_conditions(Tree *x, const char *text) {
+    int64_t trips;
+    const Stmt *loop = x->loop ? x->loop->s : NULL;
+    if (!loop || !loop->loop.trips || !e_is_int(loop->loop.trips, &trips)) return text;
+    Sb to = {.a = x->em->a};
+    const char *const end = arena_printf(x->em->a, " <= %s)", x->loop->counter);
+    for (const char *p = text; *p;) {
+        int value;
+        const char *number = p[0] == ' ' && p[1] == '(' ? text_number(text, p + 2, &value) : NULL;
+        const size_t n = strlen(end);
+        if (number && !strncmp(number, end, n) && strchr(",)", number[n])) {
+            sb_printf(&to, " ((%d%s & (%s < %lld))", value, end, x->loop->counter,
+                      (long long)trips);
+            p = number + n;
+        } else
+            sb_write(&to, p++, 1);
+    }
+    return to.p;
+}
+
 static Call call_of(Tree *x, Stmt *s) {
     Arena *a = x->em->a;
     Sb text = {.a = a}, pattern = {.a = a};
@@ -77,11 +99,11 @@ static Call call_of(Tree *x, Stmt *s) {
     f.tensor = place_text;
     emit_group(x->em, &f, &x->decl, s, false);
     text.p[text.n - 1] = 0; /* the line's end */
-    Call c = {text.p, NULL, {0}};
-    const char *comment = strstr(text.p, " /*");
-    for (const char *p = text.p; *p && p != comment;) {
+    Call c = {whole_conditions(x, text.p), NULL, {0}};
+    const char *comment = strstr(c.text, " /*");
+    for (const char *p = c.text; *p && p != comment;) {
         int value;
-        const char *end = text_number(text.p, p, &value);
+        const char *end = text_number(c.text, p, &value);
         if (end) vec_push(a, &c.number, value);
         if (end)
             sb_puts(&pattern, "#");
@@ -142,7 +164,8 @@ void emit_beside(Tree *x, const Seq *q, int *at) {
     const Scope out = fn_here(f);
     const char *member = "(int)bk_warp()";
     if (n > teams) {
-        fn_open(f, "for (int member = %s; member < %d; member += %d) {", member, n, teams);
+        fn_open(f, "BK_UNROLL_BY(1) for (int member = %s; member < %d; member += %d) {", member, n,
+                teams);
         member = "member";
     }
     fn_open(f, "switch (%s) { /* side by side */", member);
@@ -156,7 +179,7 @@ void emit_beside(Tree *x, const Seq *q, int *at) {
         if (run == 1)
             fn_line(f, "%s", call[i].text);
         else {
-            fn_line(f, "const int64_t nth = %s - %d;", member, i);
+            fn_line(f, "const int nth = %s - %d;", member, i);
             put_run(f, &call[i], run);
         }
         fn_line(f, "break;");

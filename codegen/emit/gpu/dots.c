@@ -20,13 +20,16 @@ void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, 
     Fn *f = &g->f;
     for (int d = n - 1; d >= 0; d--) {
         Axis *x = axis[d];
-        const char *from = x == g->k->split ? "from + " : "", *size = group_count(g, 1, &x);
+        const char *from = group_from(g, x), *size = group_count(g, 1, &x);
+        from = strcmp(from, "0") ? arena_printf(f->a, "%s + ", from) : "";
         if (d == 0)
-            fn_line(f, "const int64_t %c0 = %s(int64_t)(%s);", name, from, at);
+            fn_line(f, "const int64_t %c0 = %s%s;", name, from, at);
         else {
-            fn_line(f, "const int64_t %c%d = %s(int64_t)((%s)(%s) %% (%s)%s);", name, d, from, type,
-                    at, type, size);
-            fn_line(f, "const %s %s%d = (%s)(%s) / (%s)%s;", type, rest, d, type, at, type, size);
+            const bool wide = size[strspn(size, "0123456789")] != 0; /* no number, perhaps wider */
+            const char *of = arena_printf(f->a, wide ? "(%s)(%s)" : "%s%s", wide ? type : "", size);
+            if (d == n - 1) at = arena_printf(f->a, "(%s)(%s)", type, at);
+            fn_line(f, "const int64_t %c%d = %s%s %% %s;", name, d, from, at, of);
+            fn_line(f, "const %s %s%d = %s / %s;", type, rest, d, at, of);
             at = arena_printf(f->a, "%s%d", rest, d);
         }
         fn_bind(f, e_axis(f->c, x), arena_printf(f->a, "%c%d", name, d));
@@ -60,26 +63,32 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
         fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
     if (i || !begins_by_chunks(k))
         fn_line(f, "%s;", g->crew.meet); /* the memory may still be in use */
-    const int ahead = q->buffers - 1;
-    for (int n = 0; n < (ahead > 1 ? ahead : 1); n++) {
-        copy_chunk(g, k, i, arena_printf(f->a, "%d", n * q->chunk), arena_printf(f->a, "%d", n));
-        if (ahead > 1) fn_line(f, "bk_commit();");
+    const int ahead = q->buffers - 1, begin = ahead * q->chunk;
+    if (!ahead) {
+        copy_chunk(g, k, i, "0", "0");
+        fn_line(f, "bk_copied();");
+        fn_line(f, "%s;", g->crew.meet);
+        dots_step(g, k, i, "0", "0");
+        return;
     }
-    if (ahead) {
-        fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
-        fn_line(f, "const int now = (int)(step / %d %% %d), next = %s;", q->chunk, q->buffers,
-                ahead > 1 ? arena_printf(f->a, "(now + %d) %% %d", ahead, q->buffers) : "1 - now");
-    }
+    /* Number n of the chunks is copied while the one `ahead` before it is multiplied, and the first
+     * ones while none is: the copies are one piece of code. */
+    fn_open(f, "BK_UNROLL_BY(1) for (int64_t step = -%d; step < steps; step += %d) {", begin,
+            q->chunk);
+    fn_line(f, "const int n = (int)((step + %d) / %d), next = n %% %d, now = (n + 1) %% %d;", begin,
+            q->chunk, q->buffers, q->buffers);
+    fn_open(f, "if (step >= 0) {");
     fn_line(f, ahead > 1 ? "bk_copied_but<%d>();" : "bk_copied();", ahead - 1);
     fn_line(f, "%s;", g->crew.meet);
-    if (ahead) {
-        fn_open(f, "if (step + %d < steps) {", ahead * q->chunk);
-        copy_chunk(g, k, i, arena_printf(f->a, "step + %d", ahead * q->chunk), "next");
-        fn_end(f);
-    }
+    fn_end(f);
+    fn_open(f, "if (step + %d < steps) {", begin);
+    copy_chunk(g, k, i, arena_printf(f->a, "step + %d", begin), "next");
+    fn_end(f);
     if (ahead > 1) fn_line(f, "bk_commit();");
-    dots_step(g, k, i, ahead ? "step" : "0", ahead ? "now" : "0");
-    if (ahead) fn_end(f);
+    fn_open(f, "if (step >= 0) {");
+    dots_step(g, k, i, "step", "now");
+    fn_end(f);
+    fn_end(f);
 }
 
 /* The sums of one part for the block of rows and columns at hand. */
@@ -266,7 +275,8 @@ static void weights(Group *g, const DotsKernel *k, int part) {
 /* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + %s);", g->crew.room);
+    fn_line(f, "const int room = (int)(%s);", g->crew.room);
+    fn_line(f, "float *const block = (float *)(bk_shared() + room);");
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -320,8 +330,15 @@ void group_dots(Group *g) {
     const Scope out = fn_here(f);
     head(g, k);
     const char *end = group_to(g, k->v);
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
-    fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
+    const char *from = group_from(g, k->v);
+    if (g->parts && k->v == g->k->split)
+        fn_open(f, "for (int v0 = (int)from; v0 < (int)to; v0 += %d) {", k->bv);
+    else
+        fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", from, end, k->bv);
+    if (g->parts && k->v == g->k->split)
+        fn_line(f, "const int lanes = (int)to - v0 < %d ? (int)to - v0 : %d;", k->bv, k->bv);
+    else
+        fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     const bool first = loads_first(k);
     Ahead ahead;
     if (first) ahead = load_ahead(g, k);

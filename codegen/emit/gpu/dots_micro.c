@@ -137,8 +137,8 @@ static void copy_span(Group *g, const DotsKernel *k, const DotsPart *q, int64_t 
     const Product *p = &k->p[q->lead];
     const Scope out = fn_open(f, "{");
     dots_bind_rows(g, k, "first");
-    fn_line(f, "bk_copy_span<%s, %s>(%s, %s + (%s), %lld);", crew_type(g),
-            q->async[0] ? "true" : "false", buffer_text(g, q, false, "0"), f->tensor(f, p->sca->t),
+    fn_line(f, "bk_copy_span<%s, %s>(room + %lld, %s + (%s), %lld);", crew_type(g),
+            q->async[0] ? "true" : "false", (long long)q->x * WORD, f->tensor(f, p->sca->t),
             fn_expr(f, first_step(f, p, q)), (long long)words);
     fn_close(f, out);
 }
@@ -220,9 +220,9 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
     }
     if (vec && q->packed) {
         const long long columns = (long long)q->column * q->n;
-        fn_line(
-            f, "bk_copy_span<%s, true>(block + %lld, w%d + (v0 - w%d_first) * %lld, lanes * %lld);",
-            crew_type(g), (long long)q->w, part, part, columns, columns);
+        fn_line(f,
+                "bk_copy_span<%s, true>(room + %lld, w%d + (v0 - w%d_first) * %lld, lanes * %lld);",
+                crew_type(g), (long long)q->w * WORD, part, part, columns, columns);
         return;
     }
     if (q->span && q->box) {
@@ -428,11 +428,11 @@ void dots_call(Group *g, const DotsKernel *k, int part) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[part];
     fn_line(f,
-            "bk_sums<%s, %lld, %s, %d, %d, %d, %s>(w%d + (v0 - w%d_first) * %lld, %s, block + "
-            "%lld, rows, %s);",
+            "bk_sums<%s, %lld, %s, %d, %d, %d, %s>(w%d + (v0 - w%d_first) * %lld, room + "
+            "%lld, room + %lld, rows, %s);",
             tile_type(g, q), (long long)q->column, even_shares(q) ? "true" : "false", q->unroll,
             q->chunk / q->at_once, pitch_of(q), sums_place(g, k, q), part, part,
-            (long long)q->column * q->n, buffer_text(g, q, false, "0"), (long long)q->sums,
+            (long long)q->column * q->n, (long long)q->x * WORD, (long long)q->sums * WORD,
             columns_text(g, q));
 }
 

@@ -8,10 +8,10 @@
 #include "codegen/emit/gpu/shorter.h"
 #include <ctype.h>
 
-typedef struct Piece {
+typedef struct TextPiece {
     const char *at, *code, *end; /* with its comment; without */
     bool defines, kept;
-} Piece;
+} TextPiece;
 
 /* The items that define a name. */
 typedef struct Definers {
@@ -20,7 +20,7 @@ typedef struct Definers {
 
 typedef struct UsedText {
     Arena *a;
-    VEC(Piece) item;
+    VEC(TextPiece) item;
     Map *by_name;  /* -> Definers */
     VEC(int) todo; /* kept, but not read */
 } UsedText;
@@ -132,7 +132,7 @@ static void define_function(UsedText *x, int item, const char *p, const char *en
 static void define_names(UsedText *x, int item) {
     static const char *const functions[] = {"static ",    "template ",   "BK_INLINE ",
                                             "BK_CALLED ", "BK_OUTLINE ", NULL};
-    const Piece *m = &x->item.p[item];
+    const TextPiece *m = &x->item.p[item];
     const char *p = m->code;
     if (begins(p, "#define ") || begins(p, "#undef ")) {
         p += strcspn(p, " ") + 1;
@@ -160,7 +160,7 @@ static void find_items(UsedText *x, const char *text) {
     for (const char *p = text; *p;) {
         if (begins(p, "/*")) {
             const char *end = line_end(skip(p));
-            if (comment) vec_push(x->a, &x->item, ((Piece){comment, p, p, false, false}));
+            if (comment) vec_push(x->a, &x->item, ((TextPiece){comment, p, p, false, false}));
             comment = p;
             p = end;
             continue;
@@ -168,10 +168,10 @@ static void find_items(UsedText *x, const char *text) {
         const bool alone = strchr("\n {}", *p) || begins(p, "extern \"C\" {");
         const char *end = *p == '#' ? directive_end(p) : alone ? line_end(p) : declaration_end(p);
         if (comment && *p == '\n') {
-            vec_push(x->a, &x->item, ((Piece){comment, p, p, false, false}));
+            vec_push(x->a, &x->item, ((TextPiece){comment, p, p, false, false}));
             comment = NULL;
         }
-        vec_push(x->a, &x->item, ((Piece){comment ? comment : p, p, end, false, false}));
+        vec_push(x->a, &x->item, ((TextPiece){comment ? comment : p, p, end, false, false}));
         define_names(x, x->item.n - 1);
         comment = NULL;
         p = end;
@@ -185,7 +185,7 @@ static void keep(UsedText *x, int item) {
 }
 
 /* Keeps what defines the words of an item. */
-static void keep_used(UsedText *x, const Piece *m) {
+static void keep_used(UsedText *x, const TextPiece *m) {
     for (const char *p = m->code; p < m->end;) {
         const char *const first = p;
         if (begins(p, "/*")) {
@@ -228,13 +228,13 @@ void put_used(Arena *a, Sb *to, const char *text) {
     for (int i = 0; i < x.item.n; i++)
         if (!x.item.p[i].defines) keep(&x, i);
     while (x.todo.n) {
-        const Piece m = x.item.p[x.todo.p[--x.todo.n]];
+        const TextPiece m = x.item.p[x.todo.p[--x.todo.n]];
         keep_used(&x, &m);
     }
     drop_empty(&x);
     bool empty = false;
     for (int i = 0; i < x.item.n; i++) {
-        const Piece *m = &x.item.p[i];
+        const TextPiece *m = &x.item.p[i];
         const bool line = *m->at == '\n';
         if (!m->kept || (line && empty)) continue;
         sb_write(to, m->at, (size_t)(m->end - m->at));
