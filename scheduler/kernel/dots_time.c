@@ -23,7 +23,7 @@ typedef struct DotsCopies {
     bool async;          /* all of it */
 } DotsCopies;
 
-/* Adds so many pieces of 1 or 4 words of one operand. Flights that threads do not wait for are on
+/* Adds so many pieces of 1 or 4 words of one operand. Copies that threads do not wait for are on
  * their way together. */
 static void add_copies(const DotsWaits *w, DotsCopies *c, double pieces, bool async, int flight) {
     const double times = ceil(pieces / w->threads);
