@@ -41,7 +41,7 @@ void emit_weights(Emit *em) {
     for (int i = 0; i < w->array.n; i++) {
         const WeightArray *x = &w->array.p[i];
         const char *what = arena_strndup(em->a, x->what, strcspn(x->what, " ")); /* no operator */
-        const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, what, 24));
+        const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, what, 16));
         sb_printf(&em->consts, "#define %s BK_AT(%s, %lld)\n", name, c_store(x->dtype),
                   (long long)x->offset);
         if (x->packed) {
@@ -67,7 +67,7 @@ static const char *function_name(Emit *em, const char *stem, const char *qualifi
     const char *name = map_get(em->function_name, key);
     *found = name != NULL;
     if (name) return name;
-    name = arena_printf(em->a, "f%d_%s", em->nfunction++, c_name(em->a, stem, 32));
+    name = arena_printf(em->a, "f%d_%s", em->nfunction++, c_name(em->a, stem, 16));
     map_set(em->function_name, key, (void *)(uintptr_t)name);
     return name;
 }

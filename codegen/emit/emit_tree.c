@@ -46,7 +46,7 @@ const char *tree_tensor(Fn *f, Tensor *t) {
     default:
         note_tensor(f->user, t);
         check_phase(f->user, t, NULL);
-        return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
+        return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 16));
     }
 }
 
