@@ -478,6 +478,15 @@ static bool moves_up(const Fuse *f, const Tensor *t, const Tensor *u) {
     return true;
 }
 
+/* Whether all of t, which is in frame w of u, is there: padding with less than nothing cuts. */
+static bool is_whole(Cx *c, const Tensor *t, const Tensor *u, const Framing *w) {
+    for (int d = 0; d < u->rank; d++) {
+        Expr *n = w->low[d] ? e_sub(c, w->high[d], w->low[d]) : u->dim[d];
+        if (!e_is_ival(e_sub(c, n, t->dim[d]), 0)) return false;
+    }
+    return true;
+}
+
 /* Where t is copied into a frame, lets all others read it there, so that it need not be in memory
  * twice: but for products, which read it best without rows in between. */
 static void share_frame(Fuse *f, Tensor *t) {
@@ -488,7 +497,7 @@ static void share_frame(Fuse *f, Tensor *t) {
     if (f->of[t->id].pinned || t->owned || u->n < 2) return;
     for (int i = 0; i < u->n; i++) {
         Tensor *x = u->p[i];
-        if (frames(f, t, x, &one) && one.inside->op == E_LOAD) {
+        if (frames(f, t, x, &one) && one.inside->op == E_LOAD && is_whole(f->c, t, x, &one)) {
             if (m.to) return;
             m.to = x;
             w = one;

@@ -5,8 +5,8 @@
 
 A model has a few copies: padding of every mode (with what is cut off on the other side, too), repeated and reversed
 rows, of element types of 1 to 8 bytes and odd sizes, alone or with what is computed of them; and two images that go
-through convolutions with uneven pads, whose results are also read by others: residual sums, pools, concatenations,
-pointwise ones. Of the models for the CPU, half must have results in frames, else too little was tested.
+through convolutions with uneven pads, whose results are also read by others: residual sums, pools, concatenations, what
+is shifted, pointwise ones. Of the models for the CPU, half must have results in frames, else too little was tested.
 """
 import subprocess
 import sys
@@ -72,7 +72,7 @@ class Padded(conv_check.Model):
         self.feed[x] = self.r.standard_normal(shape).astype(np.float32)
         y, c = self.layer(x, shape[1], self.pick(1, 3))
         for _ in range(self.pick(2, 3)):
-            what, z = self.pick("", "sum", "sum", "pool", "concat", "pointwise"), y
+            what, z = self.pick("", "sum", "sum", "pool", "concat", "pointwise", "shifted"), y
             y, c = self.layer(y, c, self.pick(3, 3, 5), c if what == "sum" else None)
             if what == "sum":
                 y = self.between(self.op("Add", y, z), [1, c])
@@ -81,6 +81,10 @@ class Padded(conv_check.Model):
             if what == "concat":
                 other, more = self.layer(y, c, 3)
                 y, c = self.op("Concat", y, other, axis=1), c + more
+            if what == "shifted":  # padded on one side and cut off on the other, beside what it is read from
+                by = self.pick([1], [2, 3], [-2, 2])
+                more = [self.op("Pad", y, self.constant([0, 0, 0, k, 0, 0, 0, -k])) for k in by]
+                y, c = self.op("Concat", y, *more, axis=1), c * (1 + len(by))
             if what == "pointwise":
                 y, c = self.layer(y, c, 1)
         self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
