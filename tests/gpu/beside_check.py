@@ -98,6 +98,16 @@ def run(braid, work, inputs, n, *target):
     return [np.load("%s/output_%d.npy" % (out, i)) for i in range(n)]
 
 
+def differ(braid, work, inputs, n, how, equal):
+    """How the n outputs of a run differ from the interpreter's, in words; "" if they do not."""
+    try:
+        want, got = run(braid, work, inputs, n, "--target", "interp"), run(braid, work, inputs, n, *how)
+    except subprocess.CalledProcessError:
+        return "the run failed"
+    bad = [i for i in range(n) if want[i].shape != got[i].shape or not equal(want[i], got[i])]
+    return "outputs %s differ" % bad if bad else ""
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("n", type=int, nargs="?", default=8)
@@ -118,12 +128,7 @@ def main():
             rows += found
             graphs += found > 0
             n = len(model.graph.output)
-            try:
-                want, got = run(args.braid, work, inputs, n, "--target", "interp"), run(args.braid, work, inputs, n, *how)
-                bad = [i for i in range(n) if want[i].shape != got[i].shape or not np.allclose(want[i], got[i], 1e-3, 1e-5)]
-                why = "outputs %s differ" % bad if bad else ""
-            except subprocess.CalledProcessError:
-                why = "the run failed"
+            why = differ(args.braid, work, inputs, n, how, lambda a, b: np.allclose(a, b, 1e-3, 1e-5))
             outputs += n
             if why:
                 failed += 1
