@@ -10,6 +10,16 @@ Expr *padded_load(Cx *c, Expr *x, Expr **inside) {
     return x->op == E_LOAD && x->dtype == DT_F32 ? x : NULL;
 }
 
+bool padding_bounds(Cx *c, const Expr *inside, PaddingBound *bound, void *user) {
+    Expr *const *a = inside->a;
+    switch (inside->op) {
+    case E_AND: return padding_bounds(c, a[0], bound, user) && padding_bounds(c, a[1], bound, user);
+    case E_LE: return a[0]->dtype == DT_I64 && bound(c, user, a[0], a[1], 0);
+    case E_LT: return a[0]->dtype == DT_I64 && bound(c, user, a[0], a[1], 1);
+    default: return false;
+    }
+}
+
 bool padded_product(Cx *c, Expr *e) {
     SumProduct p;
     Expr *inside;
@@ -19,8 +29,8 @@ bool padded_product(Cx *c, Expr *e) {
 }
 
 /* The bound  slack <= second - first  as one on the steps of an axis of the sum. */
-static bool bound(Cx *c, Windows *s, Expr *first, Expr *second, int64_t slack) {
-    if (first->dtype != DT_I64) return false;
+static bool bound(Cx *c, void *user, Expr *first, Expr *second, int64_t slack) {
+    Windows *s = user;
     Expr *room = e_addi(c, e_sub(c, second, first), -slack), *rest = room, *coef;
     int at = -1;
     int64_t step = 0, along;
@@ -61,15 +71,6 @@ static bool bound(Cx *c, Windows *s, Expr *first, Expr *second, int64_t slack) {
                                    e_int(c, -along)),
                              1));
     return true;
-}
-
-static bool bounds(Cx *c, Windows *s, Expr *inside) {
-    switch (inside->op) {
-    case E_AND: return bounds(c, s, inside->a[0]) && bounds(c, s, inside->a[1]);
-    case E_LE: return bound(c, s, inside->a[0], inside->a[1], 0);
-    case E_LT: return bound(c, s, inside->a[0], inside->a[1], 1);
-    default: return false;
-    }
 }
 
 /* Sets v, the only axis that w moves along, and m. */
@@ -128,7 +129,7 @@ static bool settle(Cx *c, Windows *s, Expr *inside) {
     }
     s->from = e_int(c, 0);
     s->to = s->m->extent;
-    return !inside || bounds(c, s, inside);
+    return !inside || padding_bounds(c, inside, bound, s);
 }
 
 bool windows_of(Cx *c, Expr *e, int n, Axis *const *domain, int lanes, Windows *s) {

@@ -29,6 +29,10 @@ typedef struct Windows {
 /* The load of float32 that x is, and where it is inside (NULL: everywhere): elsewhere x is 0. NULL:
  * x is no such load. */
 Expr *padded_load(Cx *c, Expr *x, Expr **inside);
+/* Takes the bound  slack <= second - first  of integers; false: it cannot. */
+typedef bool PaddingBound(Cx *c, void *user, Expr *first, Expr *second, int64_t slack);
+/* Whether `inside` is nothing but bounds, all of which `bound` takes. */
+bool padding_bounds(Cx *c, const Expr *inside, PaddingBound *bound, void *user);
 /* Whether e is a sum of products of such loads. */
 bool padded_product(Cx *c, Expr *e);
 /* Whether reduction e is such a sum, over a domain of n axes of which one is laid over `lanes`

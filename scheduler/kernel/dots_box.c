@@ -1,10 +1,11 @@
 /* dots_box.c: padded factors that a block copies as a box of their dimensions, zeros where it
  * reaches over the borders. Of an image's windows each pixel is copied once. */
 #include "scheduler/kernel/dots.h"
+#include "utask/windows.h"
 
 /* Adds the bound  slack <= second - first  if it is one on a dimension. */
-static bool bound(Cx *c, DotsBox *b, Expr *first, Expr *second, int64_t slack) {
-    if (first->dtype != DT_I64) return false;
+static bool bound(Cx *c, void *user, Expr *first, Expr *second, int64_t slack) {
+    DotsBox *b = user;
     Expr *room = e_addi(c, e_sub(c, second, first), -slack);
     int64_t v;
     for (int d = 0; d < b->rank; d++) {
@@ -18,15 +19,6 @@ static bool bound(Cx *c, DotsBox *b, Expr *first, Expr *second, int64_t slack) {
         }
     }
     return false;
-}
-
-static bool bounds(Cx *c, DotsBox *b, const Expr *inside) {
-    switch (inside->op) {
-    case E_AND: return bounds(c, b, inside->a[0]) && bounds(c, b, inside->a[1]);
-    case E_LE: return bound(c, b, inside->a[0], inside->a[1], 0);
-    case E_LT: return bound(c, b, inside->a[0], inside->a[1], 1);
-    default: return false;
-    }
 }
 
 /* How far dimension d moves with x; -1: that is not known, or backwards. */
@@ -69,7 +61,7 @@ const DotsBox *dots_box(const DotsKernel *k, const DotsPart *q) {
         for (int i = 0; i < q->nraxis; i++)
             if ((b->step[d][i] = along(c, b, d, q->raxis[i])) < 0) return NULL;
     }
-    return b->rank && bounds(c, b, p->sca_inside) && by_quads(k, q, b) ? b : NULL;
+    return b->rank && padding_bounds(c, p->sca_inside, bound, b) && by_quads(k, q, b) ? b : NULL;
 }
 
 int64_t dots_box_words(const DotsKernel *k, DotsPart *q, const int64_t *rows) {

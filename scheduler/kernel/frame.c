@@ -1,9 +1,10 @@
 /* frame.c: see frame.h. */
 #include "scheduler/kernel/frame.h"
+#include "utask/windows.h"
 
 /* Adds the bound second - first >= slack; false: it is none of a single axis. */
-static bool bound(Cx *c, Framing *w, Expr *first, Expr *second, int64_t slack) {
-    if (first->dtype != DT_I64) return false;
+static bool bound(Cx *c, void *user, Expr *first, Expr *second, int64_t slack) {
+    Framing *w = user;
     Expr *room = e_addi(c, e_sub(c, second, first), -slack), *step, *rest;
     for (int d = 0; d < w->n; d++) {
         if (!e_uses_axis(room, w->axis[d])) continue;
@@ -19,20 +20,11 @@ static bool bound(Cx *c, Framing *w, Expr *first, Expr *second, int64_t slack) {
     return false;
 }
 
-static bool bounds(Cx *c, Framing *w, const Expr *e) {
-    switch (e->op) {
-    case E_AND: return bounds(c, w, e->a[0]) && bounds(c, w, e->a[1]);
-    case E_LE: return bound(c, w, e->a[0], e->a[1], 0);
-    case E_LT: return bound(c, w, e->a[0], e->a[1], 1);
-    default: return false;
-    }
-}
-
 bool frame_of(Cx *c, const Expr *body, int n, Axis *const *axis, Framing *w) {
     if (body->op != E_SELECT || !body->a[2]->pure || n > MAX_RANK) return false;
     *w = (Framing){.n = n, .inside = body->a[1], .around = body->a[2]};
     memcpy(w->axis, axis, sizeof *axis * (size_t)n);
-    if (!bounds(c, w, body->a[0])) return false;
+    if (!padding_bounds(c, body->a[0], bound, w)) return false;
     for (int d = 0; d < n; d++) {
         if (!w->low[d] && !w->high[d]) continue;
         if (!w->low[d]) w->low[d] = e_int(c, 0);
