@@ -22,6 +22,8 @@ import subprocess
 import sys
 import time
 
+import code_object
+
 EVAL = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
 
@@ -58,18 +60,15 @@ def export(out, name, file, batch, small):
 
 
 def keep_code(library):
-    """Writes the GPU's code object in a library, an ELF file in the ELF file, beside it."""
-    with open(library, "rb") as f:
-        data = f.read()
-    at = 0
-    while (at := data.find(b"\x7fELF", at + 1)) > 0:
-        if struct.unpack_from("<H", data, at + 18)[0] == EM_CUDA:
-            # its headers are what comes last: of segments, and of sections
-            places, sizes = struct.unpack_from("<QQ", data, at + 32), struct.unpack_from("<HHHH", data, at + 54)
-            end = max(place + size * n for place, size, n in zip(places, sizes[::2], sizes[1::2]))
-            with open(library.removesuffix(".so") + ".cubin", "wb") as f:
-                f.write(data[at:at + end])
-            return
+    """Writes the GPU's code object in a library beside it."""
+    code = code_object.find(library, EM_CUDA)
+    if code is None:
+        return
+    # its headers are what comes last: of segments, and of sections
+    places, sizes = struct.unpack_from("<QQ", code, 32), struct.unpack_from("<HHHH", code, 54)
+    end = max(place + size * n for place, size, n in zip(places, sizes[::2], sizes[1::2]))
+    with open(library.removesuffix(".so") + ".cubin", "wb") as f:
+        f.write(code[:end])
 
 
 def compile_one(args, folder, place, options=()):

@@ -12,12 +12,14 @@ import glob
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 
-import matrix_check
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "eval", "gpu"))
+import code_object  # noqa: E402: after the path
+import matrix_check  # noqa: E402
 
 EM_AMDGPU = 224
 # The chip, and the instruction that has to multiply operands of each type; None: it has no such instruction.
@@ -36,14 +38,10 @@ def find_objdump():
 
 
 def code_of(library):
-    """The code object in a library: an ELF file in the ELF file."""
-    with open(library, "rb") as f:
-        data = f.read()
-    at = 0
-    while (at := data.find(b"\x7fELF", at + 1)) > 0:
-        if struct.unpack_from("<H", data, at + 18)[0] == EM_AMDGPU:
-            return data[at:]
-    raise SystemExit(f"{library}: no code for AMD's GPUs in it")
+    code = code_object.find(library, EM_AMDGPU)
+    if code is None:
+        raise SystemExit(f"{library}: no code for AMD's GPUs in it")
+    return code
 
 
 def instructions(objdump, library, work):
