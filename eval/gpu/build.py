@@ -22,10 +22,10 @@ import subprocess
 import sys
 import time
 
-import code_object
-
 EVAL = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
+
+from gpu import code_object  # noqa: E402: after the paths
 
 LONGEST = ("skipnet", "bert", "nasrnn", "mamba")  # first, as they take longest
 TRACED = ("lstm", "nasrnn", "seq2seq", "attention", "mamba", "rnnt", "blockdrop", "earlyexit", "experts", "treelstm", "trips", "trips_if")

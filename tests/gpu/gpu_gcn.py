@@ -17,9 +17,9 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "eval", "gpu"))
-import code_object  # noqa: E402: after the path
-import matrix_check  # noqa: E402
+sys.path.append(os.path.join(ROOT, "eval"))
+import matrix_check  # noqa: E402: after the path
+from gpu import code_object  # noqa: E402
 
 EM_AMDGPU = 224
 # The chip, and the instruction that has to multiply operands of each type; None: it has no such instruction.
