@@ -84,8 +84,9 @@ static void by_factor(Contraction *k) {
 /* The axis that is laid over lanes, if one is worth it, and the products that can use it. */
 static bool choose_lanes(Contraction *k) {
     const Kernel *g = k->g;
-    int best = -1;
+    int best = -1, near = g->naxis - 1;
     int64_t best_score = 0;
+    while (near > 0 && axis_size(g->axis[near], 4) < 4) near--;
     for (int i = 0; i < g->naxis; i++) {
         int64_t score = 0, n = axis_size(g->axis[i], -1);
         bool dots = false;
@@ -99,7 +100,7 @@ static bool choose_lanes(Contraction *k) {
             score += 1000 + (p.packed ? 150 : 0) - (p.dot ? 600 : p.both ? 300 : 0);
         }
         if (score < 1000 && !dots) continue; /* nothing is used twice */
-        if (i == g->naxis - 1)
+        if (i == near)
             score += n < 0 ? 20 : n >= g->lanes ? 400 : 50; /* contiguous stores */
         if (n >= g->lanes) score += 200;
         if (score > best_score) best = i, best_score = score;
