@@ -71,17 +71,16 @@ debug() {
     tests/cli.sh build/debug/braid
 }
 
-# The importer under libFuzzer, beginning with the small models of the conformance tests. The seed
-# settles what is tried.
+# The importer under libFuzzer, with the debug build's sanitizers, beginning with the small models of the conformance
+# tests. The seed settles what is tried.
 fuzz() {
-    local work=build/fuzz/run model
-    build fuzz
+    local work=$LOGS/fuzz model
     rm -rf "$work"
     mkdir -p "$work/begin" "$work/found"
     find "$data" -name model.onnx -size -4k | while read -r model; do
         cp "$model" "$work/begin/$(basename "$(dirname "$model")")"
     done
-    build/fuzz/fuzz_import -seed=$SEED -runs=$FUZZ_RUNS -max_len=4096 -timeout=20 \
+    build/debug/fuzz_import -seed=$SEED -runs=$FUZZ_RUNS -max_len=4096 -timeout=20 \
         -rss_limit_mb=2048 -artifact_prefix="$work/" "$work/found" "$work/begin"
 }
 
@@ -541,6 +540,8 @@ step bytes bytes
 step quantized quantized
 step contrib-transformers contrib_transformers
 step matrix-units matrix_units
+step debug debug
+step tiny sanitized tiny 3
 step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"
@@ -552,10 +553,8 @@ step cross "$PYTHON" tests/cross.py --braid $BRAID
 step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
 step gathered "$PYTHON" tests/random/gathered_check.py --braid $BRAID
-step debug debug
-step tiny sanitized tiny 3
 step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
-step clang "$PYTHON" tests/clang_check.py build/release
+after debug
 step fuzz fuzz
 step conformance conformance $BRAID interp
 if [[ $without_torch ]]; then

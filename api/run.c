@@ -244,9 +244,10 @@ static braid_status complete(Outputs *o, int i, const bx_tensor *t) {
 /* ---- running ---- */
 static braid_status run_interp(braid_session *s, const bx_tensor *in, bx_tensor *out, Outputs *o) {
     const struct braid_model *m = s->model;
-    RtValue *v = calloc((size_t)(m->nin + m->nout) + 1, sizeof *v), *r = v + m->nin;
+    RtValue *v = calloc((size_t)(m->nin + m->nout) + 1, sizeof *v);
     Diag d = {0};
     if (!v) return rt_fail(o->e, BRAID_MEMORY, "out of memory");
+    RtValue *r = v + m->nin;
     for (int i = 0; i < m->nin; i++) {
         const braid_io *io = &m->in[i];
         v[i].kind = io->element == BRAID_SEQUENCE ? VT_SEQUENCE : VT_TENSOR;
@@ -296,8 +297,9 @@ static braid_status run_values(braid_session *s, const braid_value *const *in,
                                braid_value *const *into, braid_value **out, braid_error *e) {
     const struct braid_model *m = s->model;
     const size_t nin = (size_t)m->nin, nout = (size_t)m->nout, n = nin + nout;
-    bx_tensor *t = calloc(1, n * sizeof *t + (n + nout + 1) * sizeof(void *)), *r = t + nin;
+    bx_tensor *t = calloc(1, n * sizeof *t + (n + nout + 1) * sizeof(void *));
     if (!t) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    bx_tensor *r = t + nin;
     void **blob = (void **)(t + n);
     /* With limits of its own, a session's run may fail where the library says that none does. */
     const bool limited = s->options.max_iterations || s->options.stack_depth;

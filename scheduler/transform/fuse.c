@@ -73,16 +73,23 @@ typedef struct Cost {
     double simple, expensive; /* the same by what they take (cost.h) */
     int loads, nodes;
     bool reduce, select, guard;
+    bool bent; /* reads turn back or stay where they are along an axis: edges, reflections */
 } Cost;
+
+static bool bends(const Expr *e) {
+    const bool turn = e->op == E_ABS || e->op == E_MIN || e->op == E_MAX || e->op == E_SELECT;
+    return turn && !(e->flags & EF_LOAD);
+}
 
 static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
     if (!map_add(seen, (uint64_t)e->id * 2 + index + 1)) return;
     k->nodes++;
     if (e->pure) return; /* uniform: computed once */
     int w = e_work(e->op)->weight;
-    if (index)
+    if (index) {
         k->index += w > 1 ? w : 0;
-    else {
+        k->bent |= bends(e);
+    } else {
         k->arith += w;
         k->simple += e_work(e->op)->simple;
         k->expensive += e_work(e->op)->expensive;
@@ -571,7 +578,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     }
     if (s.operand && !deeper && padding_pays(f, t, &s)) return true;
     if (s.operand &&
-        (t->body->op != E_LOAD || k.index || k.loads > 1 || !windows_take(f, t, false)))
+        (t->body->op != E_LOAD || k.index || k.bent || k.loads > 1 || !windows_take(f, t, false)))
         return !deeper && operand_pays(f, t, &s, &k); /* it does not stay a plain load */
     if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
