@@ -541,7 +541,7 @@ step quantized quantized
 step contrib-transformers contrib_transformers
 step matrix-units matrix_units
 step debug debug
-step tiny sanitized tiny 3
+step tiny sanitized tiny 5
 step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"

@@ -4,7 +4,7 @@ many iterations, while the other threads of its block wait for it.
 
     alone.py [--braid BRAID] [--target T]... [--jobs N] [--work DIR] [--verbose] [NAME...]
 
-Compiles models for emulated GPUs, of small sizes for the first target and, where only those show it, of the published
+Compiles models for emulated GPUs, of small sizes for the first target or, where only those show it, of the published
 widths with few steps for all targets, and reads the emulator's count (codegen/emulate/count.cc) of one run. NAMEs choose
 among the models. Prints a line for
 each function that exceeds the limits of `braid profile`, and what was counted. Exit status 1 if any does, or if a model
@@ -14,6 +14,7 @@ import argparse
 import concurrent.futures
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,8 @@ def models(work, names):
         run(*names, "--small", "--out", small)
     else:
         run("--all", "--small", "--out", small)
+        for name in WIDE:
+            shutil.rmtree(os.path.join(small, name))
     for name in WIDE:
         if not names or name in names:
             run(name, *WIDE[name].split(), "--out", wide)
