@@ -2,6 +2,7 @@
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/cost/decide.h"
 
+#define NEAR 4 /* results at most so many elements apart are neighbours */
 #define TURN 4 /* first caches full of weights that are read forwards and backwards in turn */
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -84,9 +85,8 @@ static void by_factor(Contraction *k) {
 /* The axis that is laid over lanes, if one is worth it, and the products that can use it. */
 static bool choose_lanes(Contraction *k) {
     const Kernel *g = k->g;
-    int best = -1, near = g->naxis - 1;
+    int best = -1;
     int64_t best_score = 0;
-    while (near > 0 && axis_size(g->axis[near], 4) < 4) near--;
     for (int i = 0; i < g->naxis; i++) {
         int64_t score = 0, n = axis_size(g->axis[i], -1);
         bool dots = false;
@@ -100,7 +100,7 @@ static bool choose_lanes(Contraction *k) {
             score += 1000 + (p.packed ? 150 : 0) - (p.dot ? 600 : p.both ? 300 : 0);
         }
         if (score < 1000 && !dots) continue; /* nothing is used twice */
-        if (i == near)
+        if (i == g->naxis - 1)
             score += n < 0 ? 20 : n >= g->lanes ? 400 : 50; /* contiguous stores */
         if (n >= g->lanes) score += 200;
         if (score > best_score) best = i, best_score = score;
@@ -204,6 +204,20 @@ static void choose_order(Contraction *k) {
     }
 }
 
+/* Which members are turned: neighbours along m, whose lanes lie far from each other. */
+static void choose_across(Contraction *k) {
+    const Kernel *g = k->g;
+    int64_t m, v;
+    if (!k->m || k->v == g->split || k->others || k->mr < NEAR) return;
+    for (int i = 0; i < g->n; i++) {
+        Expr *rows = e_coef(g->c, g->position[i], k->m),
+             *lanes = e_coef(g->c, g->position[i], k->v);
+        if (!rows || !e_is_int(rows, &m) || m < 1 || m > NEAR || !lanes || lanes->flags & EF_AXIS)
+            continue;
+        if (!e_is_int(lanes, &v) || v > NEAR) k->across |= 1u << i;
+    }
+}
+
 bool kernel_contraction(Kernel *g, int64_t streamed) {
     Contraction k = {.g = g};
     Map *seen = map_new(g->a);
@@ -219,6 +233,7 @@ bool kernel_contraction(Kernel *g, int64_t streamed) {
     contraction_tile(&k, streamed);
     contraction_panels(&k, streamed);
     choose_order(&k);
+    choose_across(&k);
     g->kind = KERNEL_CONTRACTION;
     g->contraction = arena_memdup(g->a, &k, sizeof k);
     return true;

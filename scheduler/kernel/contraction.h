@@ -75,7 +75,10 @@ typedef struct Contraction {
     /* Tiles are gone through forwards and backwards in turn: from call to call, from one block of
      * rows to the next. */
     bool turn_calls, turn_blocks;
-    int few;            /* while so few rows are computed there is no time to fetch a tile */
+    int few; /* while so few rows are computed there is no time to fetch a tile */
+    /* Members that lie along m and not along v, a bit each: the results of a block of rows are
+     * turned in a tile. */
+    uint32_t across;
     Expr *far[MAX_FAR]; /* loads that the epilogue's rows make from the outer caches */
     int nfar;
 } Contraction;

@@ -39,6 +39,14 @@ void across_store(Group *g, const Across *x) {
         Expr *at = g->k->position[i];
         if (!(x->members >> i & 1)) continue;
         const char *to = fn_expr(f, at), *step = fn_expr(f, e_coef(f->c, at, x->v));
+        if (!e_by_one(f->c, at, x->m)) { /* neighbours, with others in between */
+            const char *by = fn_expr(f, e_coef(f->c, at, x->m));
+            fn_line(f, "for (int64_t l = 0; l < lanes; l++)");
+            fn_line(f, "    for (int64_t m = 0; m < me - mb; m++)");
+            fn_line(f, "        o%d[(%s) + (%s) * l + (%s) * m] = tile%d[m * %d + l];", i, to, step,
+                    by, i, x->vt);
+            continue;
+        }
         fn_line(f, "bx_transpose_%d(o%d + (%s), %s, tile%d, %d, lanes, me - mb);",
                 (int)dtype_size(g->k->t[i]->dtype), i, to, step, i, x->vt);
     }

@@ -1,6 +1,7 @@
 /* contraction.c: prints the group's function of a contraction (scheduler/kernel/contraction.h),
  * which calls the micro-kernels. */
 #include "codegen/emit/cpu/contraction.h"
+#include "codegen/emit/cpu/across.h"
 
 static const char *scratch(Group *g, Expr *e) {
     const Contraction *k = g->k->contraction;
@@ -222,6 +223,12 @@ static void sums(Group *g, const Contraction *k) {
 
 static void epilogue(Group *g, const Contraction *k) {
     Fn *f = &g->f;
+    const Across x = {.members = k->across, .v = k->v, .m = k->m, .vt = k->vt};
+    if (k->across) {
+        fn_line(f, "const int64_t mb = m0, me = m0 + rows;");
+        if (!k->tails) fn_line(f, "const int64_t lanes = hi;");
+        across_tiles(g, &x, k->mr);
+    }
     const Scope mark = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
     if (k->m) {
         fn_line(f, "const int64_t im = m0 + row;");
@@ -229,8 +236,12 @@ static void epilogue(Group *g, const Contraction *k) {
     }
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
     /* Other reductions need loops of their own inside the lane loop. */
-    group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi", !k->others);
+    if (k->across)
+        across_members(g, &x, "hi");
+    else
+        group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi", !k->others);
     fn_close(f, mark);
+    if (k->across) across_store(g, &x);
 }
 
 void group_contraction(Group *g) {
