@@ -267,6 +267,8 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     /* It may be 1: then nothing would be shared. Of an image the first one, the batch, often is. */
     if (!known) score = lead->rank > 3 && k == 0 ? 3 : 4;
     if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
+    /* Parts that fill no vector are computed without any. */
+    if (known && n < plan->lanes && is_columns(d, s, lead->axis[k])) score = 2;
     return score;
 }
 
