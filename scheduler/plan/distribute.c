@@ -7,6 +7,7 @@
  * bodies are visited twice, so that a carried value's reader sees how its writer is split. */
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/parts.h"
+#include "scheduler/plan/windowed.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
@@ -24,6 +25,7 @@
 
 #define COPY_NS 9      /* of a GPU's thread for an element */
 #define SECOND_MOST 64 /* groups that may be shared along two axes */
+#define MANY_PARTS 16  /* more do not share better */
 #define FEW_GRAINS 4   /* for each unit: one more or less would matter */
 
 typedef struct Owner { /* how a tensor's memory is written */
@@ -42,6 +44,7 @@ typedef struct Dist {
     uint32_t
         *friendly;  /* by tensor id: dims along which every reader moves with an axis of its own */
     Pieces *pieces; /* by tensor id: in which a reader wants it */
+    uint32_t *windowed;   /* windowed_dims(); NULL: not known */
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
     Level level;          /* of the units that share what is here… */
@@ -249,6 +252,7 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     bool known = e_is_int(extent, &n), last = k == lead->rank - 1, sums = false;
     int64_t parts = (n + s->op.grain - 1) / s->op.grain;
     if (known && parts < 2) return -1;
+    if (!known && d->windowed && d->windowed[lead->id] >> k & 1) known = true, parts = MANY_PARTS;
     for (int i = 0; i < s->op.n; i++) sums |= lead->rank > 2 && s->op.t[i]->body->flags & EF_REDUCE;
     for (int i = 0; i < s->op.n; i++) score += d->friendly[s->op.t[i]->id] >> k & 1 ? 20 : 0;
     for (int i = 0; i < nfresh; i++)
@@ -260,7 +264,7 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     if (device_is_gpu(plan->device))
         score += 40 * (parts < units ? parts : units) / units;
     else
-        score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
+        score += parts >= MANY_PARTS ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
     /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
     if (last && sums && n < 256 && !device_is_gpu(plan->device))
         score = score > 30 ? score - 30 : 1;
@@ -268,7 +272,7 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     if (!known) score = lead->rank > 3 && k == 0 ? 3 : 4;
     if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
     /* Parts that fill no vector are computed without any. */
-    if (known && n < plan->lanes && is_columns(d, s, lead->axis[k])) score = 2;
+    if (known && n && n < plan->lanes && is_columns(d, s, lead->axis[k])) score = 2;
     return score;
 }
 
@@ -722,6 +726,7 @@ void pass_distribute(Program *p) {
     d.friendly = NEWN(p->cx->a, uint32_t, n);
     memset(d.friendly, 0xff, sizeof *d.friendly * n);
     seq_each(p->top, readers, &d);
+    if (!device_is_gpu(p->schedule->device)) d.windowed = windowed_dims(p);
     double ns = p->schedule->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
     if (!is_one(p->schedule)) {
