@@ -101,7 +101,7 @@ static bool choose_lanes(Contraction *k) {
         }
         if (score < 1000 && !dots) continue; /* nothing is used twice */
         if (i == g->naxis - 1)
-            score += n < 0 ? 20 : n >= g->lanes ? 400 : 50; /* contiguous stores */
+            score += n < 0 ? 200 : n >= g->lanes ? 400 : 50; /* contiguous stores */
         if (n >= g->lanes) score += 200;
         if (score > best_score) best = i, best_score = score;
     }
