@@ -549,6 +549,14 @@ static bool is_finish(Fuse *f, const Tensor *t, const Cost *k) {
            find_reduction(map_new(f->a), x->body, false, is_layer, NULL);
 }
 
+/* Whether t is a table of positions: indices and weights along an axis or two of a size that only
+ * the run knows, which others read for each of their elements. On a GPU computing it again is
+ * cheaper than waiting for each other. */
+static bool is_table(const Fuse *f, const Tensor *t, const Cost *k, Expr *evals, Expr *have) {
+    return f->p->schedule->lanes > 1 && t->rank <= 2 && !e_is_int(have, &(int64_t){0}) &&
+           k->arith + k->index > CHEAP_CHAIN && !e_at_most(f->c, evals, have);
+}
+
 static bool should_fuse(Fuse *f, Tensor *t) {
     Cx *c = f->c;
     TensorVec *u = &f->of[t->id].users;
@@ -580,6 +588,10 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     if (s.operand &&
         (t->body->op != E_LOAD || k.index || k.bent || k.loads > 1 || !windows_take(f, t, false)))
         return !deeper && operand_pays(f, t, &s, &k); /* it does not stay a plain load */
+    if (k.loads == 0 && is_table(f, t, &k, s.evals, have)) {
+        const double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
+        return decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{0, ns}, {1, ns}});
+    }
     if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
     if (e_at_most(c, s.evals, have)) {

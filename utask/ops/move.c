@@ -328,8 +328,11 @@ static void pad(Lower *L, Tensor *amounts) {
         check(L, e_or(c, e_lt(c, zero, kept), e_eq(c, dim[p], zero)),
               "axis %d has nothing to pad with: %s elements are left, %s are wanted", p,
               said(L, kept), said(L, dim[p]));
-        Expr *j = e_sub(c, idx[p], kmax(c, before[p], zero));
-        idx[p] = e_add(c, crop, pad_index(c, mode, j, kept, before[p], after[p]));
+        /* Of an open size a table, so that nothing is divided for each element. */
+        Tensor *table = e_is_int(kept, &(int64_t){0}) ? NULL : te_begin(L, DT_I64, 1, &dim[p]);
+        Expr *at = table ? ax(L, table, 0) : idx[p], *j = e_sub(c, at, kmax(c, before[p], zero));
+        j = e_add(c, crop, pad_index(c, mode, j, kept, before[p], after[p]));
+        idx[p] = table ? ld(L, te_end(L, table, j), &idx[p]) : j;
     }
     out(L, 0, te_end(L, o, e_sel(c, inside, ld(L, a, idx), value)));
 }

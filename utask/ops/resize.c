@@ -32,6 +32,7 @@ typedef struct ResizeAxis {
     Expr *out; /* int64 */
     Expr *scale;
     Expr *width;       /* length of the result; may be fractional */
+    int64_t times;     /* the size, so many times, is the result's; 0: not a whole number */
     Expr *start, *end; /* region of interest (tf_crop_and_resize; float32 or float64), else NULL */
 } ResizeAxis;
 
@@ -126,6 +127,14 @@ static Tensor *outside_table(Lower *L, const Resize *r, const ResizeAxis *a, Exp
     Tensor *t = te_begin(L, DT_BOOL, 1, &a->out);
     Expr *x = source(L, r, a, in, ax(L, t, 0)), *last = e_sub(c, f64(L, in), num(L, 1));
     return table_end(L, t, e_or(c, e_lt(c, x, num(L, 0)), e_lt(c, last, x)));
+}
+
+/* Whether each element is repeated as often as the axis becomes longer. */
+static bool repeats(const Resize *r, const ResizeAxis *a) {
+    if (!a->times) return false;
+    if (r->coord == CT_ASYMMETRIC) return r->near == NEAR_FLOOR;
+    return (r->coord == CT_HALF_PIXEL || r->coord == CT_PYTORCH_HALF_PIXEL) &&
+           (r->near == NEAR_DOWN || r->near == NEAR_UP);
 }
 
 /* The source index of each output position. */
@@ -228,13 +237,13 @@ static Tensor *chosen(Lower *L, const Resize *r, int n, const ResizeAxis *a, Ten
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     for (int i = 0; i < n; i++) {
         dim[a[i].axis] = a[i].out;
-        table[i] = nearest_table(L, r, &a[i], x->dim[a[i].axis]);
+        table[i] = repeats(r, &a[i]) ? NULL : nearest_table(L, r, &a[i], x->dim[a[i].axis]);
         out[i] = outside_table(L, r, &a[i], x->dim[a[i].axis]);
     }
     Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     for (int i = 0; i < n; i++) {
         Expr *o = idx[a[i].axis];
-        idx[a[i].axis] = pick(L, table[i], o);
+        idx[a[i].axis] = table[i] ? pick(L, table[i], o) : win_fdiv(L, o, a[i].times);
         if (out[i]) outside = e_or(c, outside, ld(L, out[i], &o));
     }
     return te_end(L, t, e_sel(c, outside, e_num(c, x->dtype, r->extrapolation), ld(L, x, idx)));
@@ -268,6 +277,13 @@ static Tensor *vector(Lower *L, int i, int n, const char *what) {
     return t;
 }
 
+/* How often `len` is in `out`, if that is known and more than once; 0: otherwise. */
+static int64_t whole_times(Lower *L, const Expr *out, Expr *len) {
+    for (int64_t k = 2; k <= 32; k++)
+        if (out == e_muli(L->cx, len, k)) return k;
+    return 0;
+}
+
 static void axes_from_scales(Lower *L, Tensor *x, int n, ResizeAxis *a) {
     Cx *c = L->cx;
     Tensor *s = vector(L, 2, n, "scales");
@@ -278,6 +294,10 @@ static void axes_from_scales(Lower *L, Tensor *x, int n, ResizeAxis *a) {
         a[i].scale = f64(L, scale);
         a[i].width = e_mul(c, a[i].scale, f64(L, len));
         a[i].out = e_eq(c, a[i].scale, num(L, 1)) == e_bool(c, true) ? len : i64(L, out);
+        const double k = a[i].scale->op == E_CONST ? a[i].scale->f : 0;
+        if (k < 2 || k > 32 || k != (double)(int64_t)k) continue;
+        a[i].times = (int64_t)k;
+        a[i].out = e_muli(c, len, a[i].times);
     }
 }
 
@@ -291,6 +311,7 @@ static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
         Expr *len = x->dim[a[i].axis];
         a[i].out = uni_i64(L, s, i);
         a[i].width = f64(L, a[i].out);
+        a[i].times = whole_times(L, a[i].out, len);
         Expr *from = f64(L, e_max(c, len, e_int(c, 1)));
         a[i].scale = a[i].out == len ? num(L, 1) : e_div(c, a[i].width, from);
         common = !common       ? a[i].scale
@@ -298,6 +319,7 @@ static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
                                : e_max(c, common, a[i].scale);
     }
     for (int i = 0; policy != 0 && i < n; i++) {
+        a[i].times = 0;
         Expr *len = f64(L, x->dim[a[i].axis]);
         a[i].scale = common;
         a[i].width = e_mul(c, common, len);
@@ -373,7 +395,7 @@ void lower_Resize(Lower *L) {
         check(L, e_and(c, e_le(c, none, size), e_le(c, size, e_int(c, INT32_MAX))),
               "the new size %s of axis %d is out of range", said(L, size), a[i].axis);
         check(L, e_or(c, e_lt(c, none, len), e_eq(c, size, none)), "axis %d is empty", a[i].axis);
-        if (!e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
+        if (!a[i].times && !e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
         if (r.mode == RESIZE_NEAREST)
             a[changed++] = a[i];
         else
