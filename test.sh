@@ -532,6 +532,7 @@ step rnn rnn
 step contrib contrib
 step rows rows
 step sizes sizes
+step images "$PYTHON" tests/random/images_check.py 24 --seed $SEED --braid $BRAID
 step narrow narrow
 step convolutions convolutions
 step layers layers
