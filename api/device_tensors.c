@@ -243,7 +243,8 @@ static braid_status run_locked(braid_session *s, const braid_tensor_v1 *t, braid
 braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
                               braid_error *e) {
     const struct braid_model *m = s->model;
-    braid_tensor_v1 *t = calloc((size_t)(m->nin + m->nout) + 1, sizeof *t), *r = t ? t + m->nin : NULL;
+    braid_tensor_v1 *t = calloc((size_t)(m->nin + m->nout) + 1, sizeof *t),
+                    *r = t ? t + m->nin : NULL;
     DLManagedTensor **own = calloc((size_t)m->nout + 1, sizeof *own);
     braid_status st = t && own ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
     for (int i = 0; !st && i < m->nout; i++)

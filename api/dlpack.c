@@ -173,7 +173,8 @@ braid_status braid_session_run_dlpack(braid_session *s, const DLTensor *const *i
     bool on;
     braid_status placed = rt_on_device(s, in, &on, e);
     if (placed || on) return placed ? placed : rt_run_on_device(s, in, out, e);
-    braid_value **v = calloc((size_t)(m->nin + m->nout) + 1, sizeof *v), **r = v ? v + m->nin : NULL;
+    braid_value **v = calloc((size_t)(m->nin + m->nout) + 1, sizeof *v),
+                **r = v ? v + m->nin : NULL;
     DLManagedTensor **t = calloc((size_t)m->nout + 1, sizeof *t);
     braid_status st = v && t ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
     for (int i = 0; !st && i < m->nin; i++)
