@@ -39,7 +39,7 @@ CHUNKS = 20
 
 
 class Case:
-    """A program: a folder with model.onnx and data sets, in which of the turns it is run, and as whose."""
+    """A program: a folder with model.onnx and data sets, in which of the turns it is run, and on which targets."""
 
     def __init__(self, folder, turns, options=(), targets=TARGETS):
         self.folder, self.turns, self.options, self.targets = folder, turns, list(options), targets
@@ -97,11 +97,10 @@ def build(args, target, case, work):
 def check(args, cases, tolerance):
     """Runs each on its targets; returns (programs, failures)."""
     failed = {}
-    every = cases
     for target in TARGETS:
-        cases = [case for case in every if target in case.targets]
+        mine = [case for case in cases if target in case.targets]
         with tempfile.TemporaryDirectory() as work, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-            for case, why in zip(cases, pool.map(lambda c: build(args, target, c, work), cases)):
+            for case, why in zip(mine, pool.map(lambda c: build(args, target, c, work), mine)):
                 if why:
                     failed[case.name, target] = why
             for turn in sorted(int(name) for name in os.listdir(work) if os.listdir(os.path.join(work, name))):
@@ -116,7 +115,7 @@ def check(args, cases, tolerance):
                         failed.setdefault((name, target), "%s: %s" % (how, message))
     for (name, target), message in sorted(failed.items()):
         print("FAIL %s: %s" % (name, message if target in message else "%s: %s" % (target, message)), flush=True)
-    return sum(len(case.targets) for case in every), len(failed)
+    return sum(len(case.targets) for case in cases), len(failed)
 
 
 def all_in(folder):

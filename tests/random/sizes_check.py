@@ -113,6 +113,13 @@ def result(session, x):
     return session.out(session.outputs[0])
 
 
+def difference(got, want):
+    """What is wrong with a result; None: nothing is."""
+    if got.shape != want.shape:
+        return f"{got.shape}, not {want.shape}"
+    return None if np.allclose(got, want, rtol=1e-3, atol=2e-4) else f"differs by {np.abs(got - want).max()}"
+
+
 def check(seed, work, braid):
     """Texts of what differs, and how many results were compared."""
     chain, found = Chain(seed), []
@@ -128,25 +135,26 @@ def check(seed, work, braid):
         x = chain.g.standard_normal((*size, chain.first)).astype(np.float32)
         want = reference.run(None, {"x": x})[0]
         for name, session in [("open", library)] + [("fixed", fixed)] * (size == known):
-            got = result(session, x)
-            if got.shape != want.shape or not np.allclose(got, want, rtol=1e-3, atol=2e-4):
-                found.append("seed %d (%s, %s, %d threads), %s sizes %s: %s" % (seed, " ".join(chain.kinds), options, threads, name, size, (
-                    got.shape if got.shape != want.shape else np.abs(got - want).max())))
+            if wrong := difference(result(session, x), want):
+                found.append("seed %d (%s, %s, %d threads), %s sizes %s: %s" % (seed, " ".join(chain.kinds), options, threads, name, size, wrong))
     return found, len(sizes) + 1
 
 
-def main():
-    args = seeded.options(__doc__, 16, where=False)
+def run(doc, check, *others):
+    """Runs check(seed, work, braid) for each seed, and others(work, braid) once; ends the program."""
+    args = seeded.options(doc, 16, where=False)
     failures, compared = [], 0
     with tempfile.TemporaryDirectory() as work:
         for seed in range(args.seed, args.seed + args.count):
             found, n = check(seed, work, args.braid)
             compared += n
             failures += found
-            print("".join("FAIL: %s\n" % f for f in found), end="", flush=True)
-    print("%d models, %d results compared, %d differ" % (args.count, compared, len(failures)))
+        for other in others:
+            failures += other(work, args.braid)
+    print("".join("FAIL: %s\n" % f for f in failures), end="")
+    print("%d models, %d results compared, %d failed" % (args.count, compared, len(failures)))
     sys.exit(bool(failures) or not compared)
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, check)
